@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Pure logic of the eRAID block driver: everything that can be decided without a kernel.
+//!
+//! No allocation, no I/O, no clock, no `unsafe`: time, storage and the crc function come in as
+//! arguments, so the same code runs in the kernel, in the host tools and under the host tests.
+
+// Kbuild itself passes no_std to every crate.
+#![cfg_attr(not(any(CONFIG_RUST, test)), no_std)]
+#![forbid(unsafe_code)]
+// A refusal carries its text, for lack of an allocator; none is made in the I/O path.
+#![allow(clippy::result_large_err)]
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::cast_lossless,
+        clippy::expect_used,
+        clippy::float_arithmetic,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
+
+pub mod geometry;
+pub mod refusal;
+pub mod text;
+pub mod units;
