@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# Building the driver's modules. A copy of the tree is built, so that the
+# checkout stays clean and every flavour can be built incrementally.
+
+# One build directory for each checkout and flavour.
+build_dir() { printf '%s\n' "$CACHE/build/$(key_of "$REPO")-$1"; }
+
+copy_tree() { # DIR
+	local list=$1.list
+	git -C "$REPO" ls-files -co --exclude-standard -z | sort -zu >"$list.new"
+	# By checksum and without times: a file that changed gets today's date, so
+	# that make sees it, whatever its own date says.
+	(cd "$REPO" && rsync -rlpc --no-times --ignore-missing-args --from0 \
+		--files-from="$list.new" ./ "$1/")
+	# What is gone from the checkout must not stay in the copy.
+	if [ -e "$list" ]; then
+		comm -z -23 "$list" "$list.new" | (cd "$1" && xargs -0 -r rm -f --)
+	fi
+	mv "$list.new" "$list"
+	(cd "$1" && tr '\0' '\n' <"$list" | while read -r f; do
+		[ -e "$REPO/$f" ] || [ -L "$REPO/$f" ] || rm -f -- "$f"
+	done)
+}
+
+# module_build FLAVOUR [make arguments]; kernel_setup FLAVOUR ran before.
+module_build() {
+	local flavour=$1 dir log start=$SECONDS args rc=0
+	shift
+	[ -f "$REPO/Kbuild" ] || die "there is no Kbuild file at the top of the tree"
+	dir=$(build_dir "$flavour")
+	case " $* " in *" CLIPPY=1 "*) dir+=-clippy ;; esac
+	log=$CACHE/log/build-$(basename "$dir").log
+	mkdir -p "$dir/tree"
+	exec {block}>"$dir/lock"
+	flock "$block"
+	copy_tree "$dir/tree"
+	args=$(kernel_make_args "$flavour")
+	# shellcheck disable=SC2086 # several arguments on purpose
+	in_root -r "$SRC:src" -r "$OBJ:obj" -b "$dir/tree:mod" -- \
+		make -C /lab/obj $args M=/lab/mod -j"$(nproc)" "$@" modules >"$log" 2>&1 || rc=$?
+	# modpost only warns about much that cannot work when loaded.
+	if [ $rc = 0 ] && grep -q 'WARNING: modpost' "$log"; then rc=1; fi
+	exec {block}>&-
+	if [ $rc != 0 ]; then
+		grep -E -A 12 '^(error|warning)|WARNING|rror:' "$log" | head -n 80 >&2 || true
+		[ -s "$log" ] && tail -n 5 "$log" >&2
+		die "the $flavour module does not build ($((SECONDS - start)) s)" "read $log"
+	fi
+	if grep -qE '^warning|: warning:' "$log"; then
+		note "$flavour module: warnings, see $log"
+	fi
+	say "-- $flavour module${*:+ ($*)}: built in $((SECONDS - start)) s"
+}
+
+# lab build [--clippy] [FLAVOUR...|all]
+cmd_build() {
+	local clippy=() flavours=() a
+	for a in "$@"; do
+		case $a in
+		--clippy) clippy=(CLIPPY=1 W=e) ;;
+		all) flavours=("${FLAVOURS[@]}") ;;
+		*) is_flavour "$a" || die "unknown flavour: $a" "one of: ${FLAVOURS[*]} all"
+			flavours+=("$a") ;;
+		esac
+	done
+	[ ${#flavours[@]} -gt 0 ] || flavours=(stock)
+	base_setup
+	for a in "${flavours[@]}"; do
+		kernel_setup "$a"
+		module_build "$a" "${clippy[@]}"
+		[ ${#clippy[@]} = 0 ] &&
+			find "$(build_dir "$a")/tree" -name '*.ko' -printf '   %p\n' >&3
+	done
+	return 0
+}

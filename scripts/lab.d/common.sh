@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# Messages, times, the cache and its locks.
+
+# Where a message goes must not depend on what a step does with its output.
+exec 3>&1
+
+say() { printf '%s\n' "$*" >&3; }
+note() { say "   $*"; }
+
+# die WHAT [WHAT-TO-DO]
+die() {
+	printf 'lab: %s\n' "$1" >&2
+	[ $# -lt 2 ] || printf 'lab: what to do: %s\n' "$2" >&2
+	exit 1
+}
+
+# step TITLE CMD...: run CMD, say what it does and how long it took.
+step() {
+	local title=$1 start=$SECONDS
+	shift
+	say "-- $title"
+	"$@"
+	say "-- $title: done in $((SECONDS - start)) s"
+}
+
+key_of() { printf '%s\n' "$@" | sha256sum | cut -c 1-12; }
+
+# Files whose content matters to a key.
+key_of_files() { cat "$@" | sha256sum | cut -c 1-12; }
+
+cache_init() {
+	CACHE=${ERAID_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/eraid}
+	mkdir -p "$CACHE/lock" "$CACHE/tmp" "$CACHE/log" "$CACHE/cargo" "$CACHE/build"
+	CACHE=$(realpath "$CACHE")
+	# Everybody who uses the cache holds this shared; cleaning wants it alone.
+	exec 8>"$CACHE/lock/use"
+	flock -s 8
+	TMP=$(mktemp -d "$CACHE/tmp/lab.XXXXXX")
+	# The whole tree of TMP is ours and mounts live in private namespaces, so
+	# this removal can never reach anything else.
+	trap 'rm -rf --one-file-system "$TMP"' EXIT
+	trap 'exit 130' INT
+	trap 'exit 143' TERM HUP
+}
+
+# cached NAME KEY MAKER [ARGS...]: set CACHED to the directory that MAKER fills
+# ("MAKER DIR ARGS..."). It is made in a temporary directory and renamed when
+# complete: being killed anywhere leaves nothing that looks finished.
+cached() {
+	local name=$1 key=$2 start tmp rc=0
+	shift 2
+	CACHED=$CACHE/$name-$key
+	WANTED+=("$name-$key")
+	if [ ! -e "$CACHED/.lab-key" ]; then
+		exec {lock}>"$CACHE/lock/$name"
+		if ! flock -n "$lock"; then
+			note "$name: another lab is making it, waiting"
+			flock "$lock"
+		fi
+		if [ ! -e "$CACHED/.lab-key" ]; then
+			rm -rf --one-file-system "$CACHE/tmp/$name".* "$CACHED"
+			tmp=$CACHE/tmp/$name.$$
+			mkdir -p "$tmp"
+			start=$SECONDS
+			say "-- $name: making it (log: $CACHE/log/$name.log)"
+			# A subshell of its own, or "set -e" would be off inside "||".
+			set +e
+			(set -e; "$1" "$tmp" "${@:2}") >"$CACHE/log/$name.log" 2>&1
+			rc=$?
+			set -e
+			if [ $rc != 0 ]; then
+				tail -n 25 "$CACHE/log/$name.log" >&2
+				die "making $name failed after $((SECONDS - start)) s" \
+					"read $CACHE/log/$name.log; the next run starts this step afresh"
+			fi
+			printf '%s\n' "$key" >"$tmp/.lab-key"
+			chmod 755 "$tmp"
+			mv -T "$tmp" "$CACHED"
+			say "-- $name: made in $((SECONDS - start)) s"
+		fi
+		exec {lock}>&-
+	fi
+	touch "$CACHED/.lab-key"
+}
+
+# Everything cached that no current key asks for, the longest unused first.
+stale_entries() {
+	local f d
+	for f in $(ls -tr "$CACHE"/*/.lab-key 2>/dev/null); do
+		d=$(dirname "$f")
+		case " ${WANTED[*]} " in
+		*" $(basename "$d") "*) ;;
+		*) printf '%s\n' "$d" ;;
+		esac
+	done
+}
+
+cache_size_mb() { du -sm "$CACHE" 2>/dev/null | cut -f 1; }
+
+# Keep the cache under its maximum. Only when nobody else uses it.
+cache_prune() {
+	local max=$((${ERAID_CACHE_MAX_GB:-20} * 1024)) d
+	[ -n "$(stale_entries)" ] || return 0
+	flock -n -x 8 || return 0
+	for d in $(stale_entries); do
+		[ "$(cache_size_mb)" -gt "$max" ] || break
+		note "cache over ${ERAID_CACHE_MAX_GB:-20} GB: removing stale $(basename "$d")"
+		rm -rf --one-file-system "$d"
+	done
+	flock -s 8
+}
