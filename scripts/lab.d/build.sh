@@ -36,10 +36,9 @@ module_build() {
 	exec {block}>"$dir/lock"
 	flock "$block"
 	copy_tree "$dir/tree"
-	args=$(kernel_make_args "$flavour")
-	# shellcheck disable=SC2086 # several arguments on purpose
+	read -ra args < <(kernel_make_args "$flavour")
 	in_root -r "$SRC:src" -r "$OBJ:obj" -b "$dir/tree:mod" -- \
-		make -C /lab/obj $args M=/lab/mod -j"$(nproc)" "$@" modules >"$log" 2>&1 || rc=$?
+		make -C /lab/obj "${args[@]}" M=/lab/mod -j"$(nproc)" "$@" modules >"$log" 2>&1 || rc=$?
 	# modpost only warns about much that cannot work when loaded.
 	if [ $rc = 0 ] && grep -q 'WARNING: modpost' "$log"; then rc=1; fi
 	exec {block}>&-

@@ -87,14 +87,14 @@ cached() {
 
 # Everything cached that no current key asks for, the longest unused first.
 stale_entries() {
-	local f d
-	for f in $(ls -tr "$CACHE"/*/.lab-key 2>/dev/null); do
-		d=$(dirname "$f")
-		case " ${WANTED[*]} " in
-		*" $(basename "$d") "*) ;;
-		*) printf '%s\n' "$d" ;;
-		esac
-	done
+	local d
+	find "$CACHE" -mindepth 2 -maxdepth 2 -name .lab-key -printf '%T@ %h\n' | sort -n |
+		while read -r _ d; do
+			case " ${WANTED[*]} " in
+			*" ${d##*/} "*) ;;
+			*) printf '%s\n' "$d" ;;
+			esac
+		done
 }
 
 cache_size_mb() { du -sm "$CACHE" 2>/dev/null | cut -f 1; }

@@ -3,6 +3,9 @@
 #
 # Booting a guest: UML on the read-only root by hostfs, or Debian's own kernel
 # in QEMU (software emulation) on the same root by 9p.
+#
+# The scripts in single quotes run in the root, with arguments of their own.
+# shellcheck disable=SC2016
 
 initrd_make() { # DIR
 	in_root -b "$1:work" -r "$PKG/usr/lib/modules:/usr/lib/modules" -r "$REPO:repo" -- \
@@ -40,7 +43,7 @@ guest_env() { # FLAVOUR [KEY=VALUE...]: the file that the guest's init reads
 	[ "$flavour" != stock ] || tty=/dev/ttyS1
 	printf '%s=%q\n' LAB_TTY $tty ERAID_FLAVOUR "$flavour" \
 		ERAID_MODDIR /lab/mod ERAID_KO /lab/mod/eraid.ko \
-		ERAID_HDDSIM_KO /lab/mod/eraid_hddsim.ko ERAID_TOOLS /lab/cargo/target/debug
+		ERAID_HDDSIM_KO /lab/mod/eraid_hddsim.ko ERAID_TOOLS /lab/cargo/debug
 	for kv in "$@"; do printf '%s=%q\n' "${kv%%=*}" "${kv#*=}"; done
 }
 
@@ -49,7 +52,9 @@ guest_env() { # FLAVOUR [KEY=VALUE...]: the file that the guest's init reads
 guest_boot() {
 	local flavour=$1 dir=$2 args=() binds
 	binds=(-r "$MODULES:/usr/lib/modules" -r "$REPO:repo" -r "$dir/mod:mod"
-		-r "$dir/job:guest" -r "$CACHE/cargo:cargo")
+		-r "$dir/job:guest")
+	# Host programs, if they were built.
+	[ ! -d "$(build_dir host)/target" ] || binds+=(-r "$(build_dir host)/target:cargo")
 	if [ "$flavour" = stock ]; then
 		in_root "${binds[@]}" -b "$dir:work" -r "$INITRD:debs" -- \
 			qemu-system-x86_64 -accel tcg,thread=multi -cpu max \
@@ -65,7 +70,8 @@ guest_boot() {
 	case $flavour in
 	# The default ptrace mode cannot do SMP.
 	smp) args=(seccomp=on ncpus="${ERAID_GUEST_CPUS:-2}") ;;
-	tt) args=(time-travel=inf-cpu) ;;
+	# A drive that hangs for simulated minutes is no news there.
+	tt) args=(time-travel=inf-cpu hung_task_timeout_secs=0) ;;
 	esac
 	in_root "${binds[@]}" -r "$OBJ:obj" -- \
 		/lab/obj/linux mem="${ERAID_GUEST_MEM:-1024}M" root=/dev/root \
@@ -116,7 +122,7 @@ cmd_shell() {
 	fi
 	guest_boot "$flavour" "$dir" </dev/null | tr -d '\r' |
 		awk -v status="$dir/status" '/^#LAB status / { print $3 > status; next }
-			/^#LAB / { next } { print; fflush() }' || true
+			/^#LAB down/ { down = 1 } down || /^#LAB / { next } { print; fflush() }' || true
 	status=$(cat "$dir/status" 2>/dev/null || true)
 	cp "$dir/kernel.log" "$CACHE/log/shell-$flavour.kernel.log"
 	if [ -z "$status" ]; then

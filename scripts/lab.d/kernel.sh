@@ -3,6 +3,11 @@
 #
 # Kernel packages, kernel source, and the four kernels: Debian's own ("stock")
 # and three user-mode Linux ones (tt, kasan, smp).
+#
+# The scripts in single quotes run in the root, with arguments of their own.
+# shellcheck disable=SC2016
+# What is set here is used by the other parts.
+# shellcheck disable=SC2034
 
 # The version everything was tried with. When the mirror no longer has it, the
 # newest of the same series is taken.
@@ -93,6 +98,8 @@ kernel_make_args() { # FLAVOUR
 # Debian's headers carry no Rust metadata: rebuild it from the same source,
 # configuration and compiler, which gives the same crate hashes.
 stock_make() { # DIR
+	local args
+	read -ra args < <(kernel_make_args stock)
 	in_root -r "$SRC:src" -b "$1:obj" -r "$PKG:work" -- bash -euc '
 		cp /lab/work/usr/src/linux-config-*/config.amd64_none_amd64 /lab/obj/.config
 		cd /lab/src
@@ -102,7 +109,7 @@ stock_make() { # DIR
 		grep -x CONFIG_RUST=y /lab/obj/.config
 		# The real list of symbols, so that modpost checks against it.
 		cp /lab/work/usr/src/linux-headers-*/Module.symvers /lab/obj/
-		' - $(kernel_make_args stock)
+		' - "${args[@]}"
 }
 
 # Every symbol that the fragments ask for must have taken: a missing dependency
@@ -126,12 +133,12 @@ config_check() { # .config FRAGMENT...
 
 uml_make() { # DIR FLAVOUR
 	local args fragments=("$LAB_DIR/kconfig/base.config" "$LAB_DIR/kconfig/$2.config")
-	args=$(kernel_make_args "$2")
+	read -ra args < <(kernel_make_args "$2")
 	cat "${fragments[@]}" >"$1/fragment"
 	in_root -r "$SRC:src" -b "$1:obj" -- bash -euc '
 		cd /lab/src
 		make -s O=/lab/obj "$@" KCONFIG_ALLCONFIG=/lab/obj/fragment allnoconfig
-		make -s O=/lab/obj "$@" olddefconfig' - $args
+		make -s O=/lab/obj "$@" olddefconfig' - "${args[@]}"
 	config_check "$1/.config" "${fragments[@]}" ||
 		{ echo "fix scripts/kconfig/: a dependency is missing"; return 1; }
 	in_root -r "$SRC:src" -b "$1:obj" -- bash -euc '
@@ -144,7 +151,7 @@ uml_make() { # DIR FLAVOUR
 		rm -f vmlinux.o
 		find /lab/obj -name "*.o" -not -path "/lab/obj/scripts/*" -not -path "/lab/obj/tools/*" -delete
 		find /lab/obj -name "*.a" -not -path "/lab/obj/tools/*" -delete
-		' - $args
+		' - "${args[@]}"
 }
 
 kernel_key() { # FLAVOUR

@@ -3,6 +3,8 @@
 #
 # The Debian 13 root: made once, then only ever used read-only. Everything that
 # compiles or boots runs in it, so the host's own distribution does not matter.
+#
+# shellcheck disable=SC2016,SC2153
 
 # The packages of the root. Changing a list makes a new root.
 # pahole: without it the kernel's configuration drops RUST silently.
@@ -113,5 +115,5 @@ in_root() {
 		esac
 	done
 	unshare --mount --propagation private --pid --fork --kill-child=SIGKILL \
-		bash "$LAB_DIR/lab.d/in-root" "$ROOT" "${binds[@]}" -- "$@"
+		bash "$LAB_DIR/lab.d/in-root" $$ "$ROOT" "${binds[@]}" -- "$@"
 }
