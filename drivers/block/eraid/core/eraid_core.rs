@@ -22,7 +22,12 @@
     )
 )]
 
+pub mod control;
 pub mod geometry;
+pub mod member;
+pub mod queue;
 pub mod refusal;
+pub mod sitout;
+pub mod stripelock;
 pub mod text;
 pub mod units;

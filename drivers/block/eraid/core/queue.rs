@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The dispatch rule of a member's queue: which command may enter the device.
+//!
+//! Commands inside a drive cannot be taken back, commands that wait in the
+//! driver can. So *extra* reads (those that only help when an ordinary one is
+//! late) enter a device only when it holds nothing and nothing ordinary waits,
+//! and ordinary commands enter it up to a depth.
+//!
+//! This counts; the commands themselves are the caller's, in one list a class.
+//! All calls are for one thread at a time (the caller's spinlock).
+
+/// Importance of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Somebody waits for it.
+    Ordinary,
+    /// It may turn out not to be needed.
+    Extra,
+}
+
+/// Counts of one member's queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Classes {
+    /// Commands the device may hold; `u32::MAX` for no limit.
+    depth: u32,
+    /// Orphans at which the member is left alone.
+    orphan_cap: u32,
+    ordinary: u32,
+    extra: u32,
+    /// Commands in the device, orphans included.
+    in_device: u32,
+    /// Commands in the device whose parent has ended without them.
+    orphans: u32,
+}
+
+impl Classes {
+    /// An empty queue of a device that may hold `depth` commands (0: any
+    /// number), left alone from `orphan_cap` orphans on.
+    #[inline]
+    pub const fn new(depth: u32, orphan_cap: u32) -> Self {
+        Self {
+            depth: no_limit_if_zero(depth),
+            orphan_cap,
+            ordinary: 0,
+            extra: 0,
+            in_device: 0,
+            orphans: 0,
+        }
+    }
+
+    /// Changes the depth (0: no limit). What the device holds stays in it.
+    #[inline]
+    pub fn set_depth(&mut self, depth: u32) {
+        self.depth = no_limit_if_zero(depth);
+    }
+
+    /// A command of `class` was put at the end of its list.
+    #[inline]
+    pub fn enqueued(&mut self, class: Class) {
+        let waiting = self.waiting_mut(class);
+        *waiting = waiting.saturating_add(1);
+    }
+
+    /// A waiting command was taken from its list for good: nobody needs it any
+    /// more.
+    #[inline]
+    pub fn removed(&mut self, class: Class) {
+        let waiting = self.waiting_mut(class);
+        *waiting = waiting.saturating_sub(1);
+    }
+
+    /// A waiting extra command was moved to the ordinary list.
+    #[inline]
+    pub fn promoted(&mut self) {
+        self.removed(Class::Extra);
+        self.enqueued(Class::Ordinary);
+    }
+
+    /// Whether a waiting command of `class` may enter the device now.
+    #[inline]
+    pub fn may_dispatch(&self, class: Class) -> bool {
+        match class {
+            Class::Ordinary => self.in_device < self.depth,
+            Class::Extra => self.in_device == 0 && self.ordinary == 0,
+        }
+    }
+
+    /// Takes the next command to enter the device: the class whose list to take
+    /// the first of, counted as in the device from here on; `None` when
+    /// nothing may enter.
+    #[inline]
+    pub fn dispatch(&mut self) -> Option<Class> {
+        let class = if self.ordinary > 0 {
+            Class::Ordinary
+        } else if self.extra > 0 {
+            Class::Extra
+        } else {
+            return None;
+        };
+        if !self.may_dispatch(class) {
+            return None;
+        }
+        self.removed(class);
+        self.in_device = self.in_device.saturating_add(1);
+        Some(class)
+    }
+
+    /// The device finished a command; `orphan` as it was reported by
+    /// [`orphaned`](Self::orphaned).
+    #[inline]
+    pub fn completed(&mut self, orphan: bool) {
+        self.in_device = self.in_device.saturating_sub(1);
+        if orphan {
+            self.orphans = self.orphans.saturating_sub(1);
+        }
+    }
+
+    /// The parent of a command in the device has ended without it.
+    #[inline]
+    pub fn orphaned(&mut self) {
+        self.orphans = self.orphans.saturating_add(1);
+    }
+
+    /// Whether so many commands never came back that the member gets only
+    /// probes until some do.
+    #[inline]
+    pub fn only_probes(&self) -> bool {
+        self.orphans >= self.orphan_cap
+    }
+
+    /// Commands of `class` that wait in the driver.
+    #[inline]
+    pub fn waiting(&self, class: Class) -> u32 {
+        match class {
+            Class::Ordinary => self.ordinary,
+            Class::Extra => self.extra,
+        }
+    }
+
+    /// Commands in the device, orphans included.
+    #[inline]
+    pub fn in_device(&self) -> u32 {
+        self.in_device
+    }
+
+    /// Orphans in the device.
+    #[inline]
+    pub fn orphans(&self) -> u32 {
+        self.orphans
+    }
+
+    #[inline]
+    fn waiting_mut(&mut self, class: Class) -> &mut u32 {
+        match class {
+            Class::Ordinary => &mut self.ordinary,
+            Class::Extra => &mut self.extra,
+        }
+    }
+}
+
+#[inline]
+const fn no_limit_if_zero(depth: u32) -> u32 {
+    if depth == 0 {
+        u32::MAX
+    } else {
+        depth
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinary_up_to_depth() {
+        let mut queue = Classes::new(2, 8);
+        for _ in 0..3 {
+            queue.enqueued(Class::Ordinary);
+        }
+        assert_eq!(queue.dispatch(), Some(Class::Ordinary));
+        assert_eq!(queue.dispatch(), Some(Class::Ordinary));
+        assert_eq!(queue.dispatch(), None);
+        queue.completed(false);
+        assert_eq!(queue.dispatch(), Some(Class::Ordinary));
+        assert_eq!(queue.waiting(Class::Ordinary), 0);
+        assert_eq!(queue.in_device(), 2);
+    }
+
+    #[test]
+    fn zero_depth_is_unlimited_and_can_be_lowered() {
+        let mut queue = Classes::new(0, 8);
+        for _ in 0..1000 {
+            queue.enqueued(Class::Ordinary);
+            assert_eq!(queue.dispatch(), Some(Class::Ordinary));
+        }
+        queue.set_depth(1);
+        queue.enqueued(Class::Ordinary);
+        assert_eq!(queue.dispatch(), None);
+        for _ in 0..1000 {
+            queue.completed(false);
+        }
+        assert_eq!(queue.dispatch(), Some(Class::Ordinary));
+    }
+
+    #[test]
+    fn extra_only_into_an_empty_device() {
+        let mut queue = Classes::new(32, 8);
+        queue.enqueued(Class::Extra);
+        queue.enqueued(Class::Extra);
+        queue.enqueued(Class::Ordinary);
+        assert!(!queue.may_dispatch(Class::Extra));
+        assert_eq!(queue.dispatch(), Some(Class::Ordinary));
+        assert_eq!(queue.dispatch(), None, "the device holds a command");
+        queue.completed(false);
+        assert_eq!(queue.dispatch(), Some(Class::Extra));
+        assert_eq!(queue.dispatch(), None, "one extra at a time");
+    }
+
+    #[test]
+    fn promotion_enters_a_busy_device() {
+        let mut queue = Classes::new(32, 8);
+        queue.enqueued(Class::Ordinary);
+        queue.enqueued(Class::Extra);
+        assert_eq!(queue.dispatch(), Some(Class::Ordinary));
+        assert_eq!(queue.dispatch(), None);
+        queue.promoted();
+        assert_eq!(queue.dispatch(), Some(Class::Ordinary));
+        assert_eq!(queue.waiting(Class::Extra), 0);
+    }
+
+    #[test]
+    fn removed_commands_never_enter() {
+        let mut queue = Classes::new(1, 8);
+        queue.enqueued(Class::Ordinary);
+        queue.enqueued(Class::Ordinary);
+        assert_eq!(queue.dispatch(), Some(Class::Ordinary));
+        queue.removed(Class::Ordinary);
+        queue.completed(false);
+        assert_eq!(queue.dispatch(), None);
+    }
+
+    #[test]
+    fn orphans_hold_their_place_and_stop_the_member_at_the_cap() {
+        let mut queue = Classes::new(2, 2);
+        queue.enqueued(Class::Ordinary);
+        queue.enqueued(Class::Ordinary);
+        queue.enqueued(Class::Ordinary);
+        assert!(queue.dispatch().is_some() && queue.dispatch().is_some());
+        queue.orphaned();
+        assert!(!queue.only_probes());
+        queue.orphaned();
+        assert!(queue.only_probes());
+        assert_eq!(queue.dispatch(), None, "orphans fill the device");
+        queue.completed(true);
+        assert!(!queue.only_probes());
+        assert_eq!(queue.orphans(), 1);
+        assert_eq!(queue.dispatch(), Some(Class::Ordinary));
+    }
+}

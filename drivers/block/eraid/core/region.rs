@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! State machine of one region of the region map: what must be durable before what.
+//!
+//! The rules, with the calls that keep them:
+//!
+//! * (a) `in_flight` (and `init` other than none) is durable on every live member before the first
+//!   data write of the region is issued: [`RegionState::begin_write`] answers [`Admit::Wait`]
+//!   until it is.
+//! * (b) To clear `in_flight`: all writes done, then a flush of all members, then the map write. A
+//!   write that begins meanwhile cancels it: [`RegionState::try_clear`] and
+//!   [`RegionState::finish_clear`] around the flush.
+//! * (c) A write that a member missed is acknowledged only when the stale bit of that member is
+//!   durable on the others: [`RegionState::may_acknowledge`].
+//!
+//! The map write itself is the caller's, one at a time for a map page:
+//! [`RegionState::begin_persist`] for every region of the page, the write, then
+//! [`RegionState::persisted`] with the same values. A write that failed on a member is repeated or
+//! the member is failed; `persisted` is only for what every live member has.
+//!
+//! Calls are for one thread at a time (the caller's lock) and never wait.
+
+use crate::regionmap::{Init, Region};
+use crate::units::{Micros, Slot, SlotSet};
+
+/// Whether a write may be issued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Admit {
+    /// Issue it; [`RegionState::end_write`] is owed.
+    Go,
+    /// Nothing is owed: ask again after the next [`RegionState::persisted`].
+    Wait,
+}
+
+/// Permission to clear `in_flight` once the members are flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClearTicket {
+    writes: u32,
+}
+
+/// One region in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct RegionState {
+    /// What the map of every live member is known to say at least; weaker while a map write is on
+    /// its way.
+    durable: Region,
+    /// What holds now and the map is to say.
+    wanted: Region,
+    /// Writes admitted and not ended.
+    writers: u32,
+    /// Counts writes that asked to begin, so that a clearing notices them.
+    writes: u32,
+    /// When a write last asked to begin, or ended.
+    last_write: Micros,
+    /// Members that failed a write since their recovery of this region began.
+    missed_again: SlotSet,
+    /// A write was torn since the resync of this region began.
+    torn_again: bool,
+}
+
+impl RegionState {
+    /// A region as the merged maps of the members give it at assembly.
+    ///
+    /// A write that was in flight then may be there in part: that becomes `need_sync`.
+    #[inline]
+    pub fn loaded(on_disk: Region) -> Self {
+        Self {
+            durable: on_disk,
+            wanted: after_unclean(on_disk),
+            writers: 0,
+            writes: 0,
+            last_write: Micros::ZERO,
+            missed_again: SlotSet::EMPTY,
+            torn_again: false,
+        }
+    }
+
+    /// The state that planners are to use. A stale bit shows from the moment it is known.
+    #[inline]
+    pub fn view(&self) -> Region {
+        self.wanted
+    }
+
+    /// Asks to issue a write which the members of `missed` will not get.
+    #[inline]
+    pub fn begin_write(&mut self, now: Micros, missed: SlotSet) -> Admit {
+        self.last_write = now;
+        self.writes = self.writes.wrapping_add(1);
+        self.wanted.in_flight = true;
+        if self.wanted.init == Init::None {
+            self.wanted.init = Init::Partial;
+        }
+        self.wanted.stale = self.wanted.stale.union(missed);
+        let marked = self.durable.in_flight && self.durable.init != Init::None;
+        if !marked || !self.may_acknowledge(missed) {
+            return Admit::Wait;
+        }
+        self.writers = self.writers.saturating_add(1);
+        Admit::Go
+    }
+
+    /// An admitted write did not reach `slot`, which thereby is stale.
+    #[inline]
+    pub fn note_missed(&mut self, slot: Slot) {
+        self.wanted.stale.insert(slot);
+        self.missed_again.insert(slot);
+    }
+
+    /// An admitted write was given up half way, so that parity or copies may not match. Reported
+    /// before the write ends.
+    #[inline]
+    pub fn note_torn(&mut self) {
+        self.wanted.need_sync = true;
+        self.torn_again = true;
+    }
+
+    /// Whether a write that the members of `missed` did not get may be acknowledged.
+    #[inline]
+    pub fn may_acknowledge(&self, missed: SlotSet) -> bool {
+        missed.is_subset(self.durable.stale)
+    }
+
+    /// An admitted write is over: acknowledged, or failed with
+    /// [`note_torn`](Self::note_torn) reported where it applies.
+    #[inline]
+    pub fn end_write(&mut self, now: Micros) {
+        self.writers = self.writers.saturating_sub(1);
+        self.last_write = now;
+    }
+
+    /// Writes admitted and not ended.
+    #[inline]
+    pub fn writers(&self) -> u32 {
+        self.writers
+    }
+
+    /// Whether the map on the members has to be written for this region.
+    #[inline]
+    pub fn needs_persist(&self) -> bool {
+        self.wanted != self.durable
+    }
+
+    /// Takes the state to write to the maps.
+    ///
+    /// From here until [`persisted`](Self::persisted) either the old or the new state may be what
+    /// a crash leaves, so only what both say counts as durable.
+    #[inline]
+    pub fn begin_persist(&mut self) -> Region {
+        self.durable = certain(self.durable, self.wanted);
+        self.wanted
+    }
+
+    /// The maps of all live members say `written`, durably.
+    #[inline]
+    pub fn persisted(&mut self, written: Region) {
+        self.durable = written;
+    }
+
+    /// Begins to clear `in_flight` when there was no write for `idle`.
+    ///
+    /// The caller then flushes all live members and calls [`finish_clear`](Self::finish_clear).
+    #[inline]
+    pub fn try_clear(&self, now: Micros, idle: Micros) -> Option<ClearTicket> {
+        let quiet = self.writers == 0 && now.saturating_sub(self.last_write) >= idle;
+        (quiet && self.wanted.in_flight).then_some(ClearTicket {
+            writes: self.writes,
+        })
+    }
+
+    /// The members are flushed: clears `in_flight` in what the map is to say. `false` when a write
+    /// began meanwhile.
+    #[inline]
+    pub fn finish_clear(&mut self, ticket: ClearTicket) -> bool {
+        if self.writers != 0 || self.writes != ticket.writes {
+            return false;
+        }
+        self.wanted.in_flight = false;
+        true
+    }
+
+    /// What the background has to do here.
+    #[inline]
+    pub fn work(&self) -> Work {
+        let region = self.wanted;
+        match (region.need_sync, region.stale.is_empty()) {
+            (true, true) => Work::Resync,
+            (true, false) => Work::Doubtful,
+            (false, false) => Work::Recover(region.stale),
+            (false, true) if region.init == Init::Partial => Work::Fill,
+            (false, true) => Work::Nothing,
+        }
+    }
+
+    /// A resync of the whole region begins.
+    #[inline]
+    pub fn begin_sync(&mut self) {
+        self.torn_again = false;
+    }
+
+    /// The resync recomputed parity (or copies) of the whole region, and the members are flushed.
+    /// `false` when a write was torn meanwhile or a member is stale: to be done again.
+    #[inline]
+    pub fn synced(&mut self) -> bool {
+        let done = !self.torn_again && self.wanted.stale.is_empty();
+        if done {
+            self.wanted.need_sync = false;
+            if self.wanted.init == Init::Partial {
+                self.wanted.init = Init::Full;
+            }
+        }
+        done
+    }
+
+    /// The recovery of `slot` in this region begins.
+    #[inline]
+    pub fn begin_recovery(&mut self, slot: Slot) {
+        self.missed_again.remove(slot);
+    }
+
+    /// The whole region of `slot` was rewritten from the others, and `slot` is flushed. `false`
+    /// when it failed a write meanwhile: to be done again.
+    #[inline]
+    pub fn recovered(&mut self, slot: Slot) -> bool {
+        let done = !self.missed_again.contains(slot);
+        if done {
+            self.wanted.stale.remove(slot);
+        }
+        done
+    }
+
+    /// The administrator takes parity as it is (`force`): `true` when this was in doubt.
+    #[inline]
+    pub fn accept_doubt(&mut self) -> bool {
+        core::mem::replace(&mut self.wanted.need_sync, false)
+    }
+}
+
+/// What the background has to do in a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Nothing.
+    Nothing,
+    /// Recompute parity or copies from the data.
+    Resync,
+    /// Rewrite the blocks of these slots from the others.
+    Recover(SlotSet),
+    /// Compute parity of the stripes never written; a resync does that.
+    Fill,
+    /// Neither is possible: parity may not match, so the stale members cannot be computed, and
+    /// parity cannot be recomputed without their data. Only the administrator can decide.
+    Doubtful,
+}
+
+/// A region after a stop with writes in flight.
+#[inline]
+pub fn after_unclean(region: Region) -> Region {
+    Region {
+        in_flight: false,
+        need_sync: region.need_sync || region.in_flight,
+        ..region
+    }
+}
+
+/// What holds whether a crash leaves `a` or `b`.
+#[inline]
+fn certain(a: Region, b: Region) -> Region {
+    Region {
+        init: match (a.init, b.init) {
+            (Init::None, _) | (_, Init::None) => Init::None,
+            (Init::Partial, _) | (_, Init::Partial) => Init::Partial,
+            (Init::Full, Init::Full) => Init::Full,
+        },
+        in_flight: a.in_flight && b.in_flight,
+        need_sync: a.need_sync && b.need_sync,
+        stale: a.stale.intersect(b.stale),
+    }
+}
