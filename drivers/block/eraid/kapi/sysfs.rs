@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Directories with files in sysfs.
+//!
+//! A [`Kobject`] is a directory whose files show and store parts of one object. The C kobject in it
+//! is a plain one of the kernel's own type: its release function is not part of this module, so a
+//! late reference to it does no harm. The file attributes are allocated with the [`Kobject`] and
+//! freed after the directory has been removed, which waits for the handlers that run.
+//!
+//! C headers: [`include/linux/kobject.h`](srctree/include/linux/kobject.h),
+//! [`include/linux/sysfs.h`](srctree/include/linux/sysfs.h)
+
+use core::{
+    fmt::Write,
+    marker::PhantomData,
+    ptr,
+    ptr::NonNull, //
+};
+
+use kernel::{
+    bindings,
+    error::to_result,
+    ffi::c_char,
+    fmt,
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::{
+        Arc,
+        LockClassKey, //
+    },
+    types::Opaque,
+    workqueue::{
+        impl_has_work,
+        new_work,
+        Work,
+        WorkItem, //
+    }, //
+};
+
+use super::workqueue::WorkQueue;
+
+/// The longest text of a file: sysfs keeps one byte of the page for itself.
+const TEXT_MAX: usize = PAGE_SIZE - 1;
+
+/// The text that a file shows, at most 4095 bytes.
+///
+/// What does not fit makes the read fail with `E2BIG`, whatever the handler returns.
+pub(crate) struct SysfsText<'a> {
+    buf: &'a mut [u8],
+    len: usize,
+    overflowed: bool,
+}
+
+impl SysfsText<'_> {
+    /// Lets `show` write to `page`; returns the length of the text.
+    ///
+    /// # Safety
+    ///
+    /// `page` must be valid for writes of `PAGE_SIZE` initialised bytes, and nobody else may use
+    /// them during the call.
+    pub(super) unsafe fn fill(
+        page: *mut c_char,
+        show: impl FnOnce(&mut SysfsText<'_>) -> Result,
+    ) -> Result<usize> {
+        let mut text = SysfsText {
+            // SAFETY: By the function's requirements.
+            buf: unsafe { core::slice::from_raw_parts_mut(page.cast::<u8>(), TEXT_MAX) },
+            len: 0,
+            overflowed: false,
+        };
+        let result = show(&mut text);
+        if text.overflowed {
+            return Err(E2BIG);
+        }
+        result.map(|()| text.len)
+    }
+
+    /// Appends formatted text: `text.put(fmt!("{}\n", x))?`. `E2BIG` if it does not fit.
+    pub(crate) fn put(&mut self, args: fmt::Arguments<'_>) -> Result {
+        self.write_fmt(args).map_err(|_| E2BIG)
+    }
+
+    /// Appends a string. `E2BIG` if it does not fit.
+    pub(crate) fn put_str(&mut self, text: &str) -> Result {
+        self.write_str(text).map_err(|_| E2BIG)
+    }
+}
+
+impl Write for SysfsText<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let bytes = text.as_bytes();
+        let end = self.len.saturating_add(bytes.len());
+        match self.buf.get_mut(self.len..end) {
+            Some(room) => {
+                room.copy_from_slice(bytes);
+                self.len = end;
+                Ok(())
+            }
+            None => {
+                self.overflowed = true;
+                Err(fmt::Error)
+            }
+        }
+    }
+}
+
+/// Writes what a file shows. Task context, may sleep; the directory's removal waits for it.
+pub(crate) type Show<T> = fn(&T, &mut SysfsText<'_>) -> Result;
+
+/// Takes what was written to a file: 1 to 4096 raw bytes, the newline included.
+///
+/// The writer has `CAP_SYS_ADMIN`. One `write(2)` of more than 4096 bytes arrives as several
+/// calls. Task context, may sleep; the directory's removal waits for it, so it must not remove the
+/// directory itself (see [`Kobject::remove_later`]).
+pub(crate) type Store<T> = fn(&Arc<T>, &[u8]) -> Result;
+
+/// One file of a directory: its name, mode and handlers.
+pub(crate) struct Attr<T> {
+    name: &'static CStr,
+    mode: u16,
+    show: Option<Show<T>>,
+    store: Option<Store<T>>,
+    /// The lock class of this file's active references, common to all directories that have it.
+    key: LockClassKey,
+}
+
+impl<T> Attr<T> {
+    const fn new(
+        name: &'static CStr,
+        mode: u16,
+        show: Option<Show<T>>,
+        store: Option<Store<T>>,
+    ) -> Self {
+        Self {
+            name,
+            mode,
+            show,
+            store,
+            // SAFETY: The key is used only through `&'static Attr`, so it neither moves nor is
+            // dropped any more.
+            key: unsafe { LockClassKey::new_static() },
+        }
+    }
+
+    /// A file that everybody may read (mode 0444).
+    pub(crate) const fn ro(name: &'static CStr, show: Show<T>) -> Self {
+        Self::new(name, 0o444, Some(show), None)
+    }
+
+    /// A file that everybody may read and root may write (mode 0644).
+    pub(crate) const fn rw(name: &'static CStr, show: Show<T>, store: Store<T>) -> Self {
+        Self::new(name, 0o644, Some(show), Some(store))
+    }
+
+    /// A file that root may write (mode 0200).
+    pub(crate) const fn wo(name: &'static CStr, store: Store<T>) -> Self {
+        Self::new(name, 0o200, None, Some(store))
+    }
+
+    /// The attribute for the C side.
+    #[allow(clippy::needless_update)] // There are more fields with lockdep.
+    pub(super) fn attribute(&'static self) -> bindings::attribute {
+        bindings::attribute {
+            name: self.name.as_char_ptr(),
+            mode: self.mode,
+            #[cfg(CONFIG_DEBUG_LOCK_ALLOC)]
+            key: self.key.as_ptr(),
+            ..pin_init::zeroed()
+        }
+    }
+}
+
+/// An object that has files.
+pub(crate) trait Attributes: Sized + Send + Sync + 'static {
+    /// The files; a `static` table inside the function.
+    fn files() -> &'static [Attr<Self>];
+}
+
+/// One file of one directory, as registered with the C side.
+///
+/// # Invariants
+///
+/// Does not move and is not written while registered.
+#[repr(C)]
+pub(super) struct FileEntry<T: 'static, A> {
+    /// First, so that a pointer to the attribute is one to the entry.
+    attr: Opaque<A>,
+    file: &'static Attr<T>,
+    data: Arc<T>,
+}
+
+// SAFETY: The attribute is not written after construction, and the rest is `Send` if `T` is both.
+unsafe impl<T: Send + Sync, A> Send for FileEntry<T, A> {}
+// SAFETY: As above.
+unsafe impl<T: Send + Sync, A> Sync for FileEntry<T, A> {}
+
+impl<T: Attributes, A> FileEntry<T, A> {
+    /// Allocates an entry for each file of `data`; `attr` makes the C attribute.
+    pub(super) fn table(
+        data: &Arc<T>,
+        attr: impl Fn(bindings::attribute) -> A,
+    ) -> Result<KVec<Self>> {
+        let files = T::files();
+        let mut table = KVec::with_capacity(files.len(), GFP_KERNEL)?;
+        for file in files {
+            let entry = Self {
+                attr: Opaque::new(attr(file.attribute())),
+                file,
+                data: data.clone(),
+            };
+            table.push(entry, GFP_KERNEL)?;
+        }
+        Ok(table)
+    }
+
+    /// The pointer to register; handlers turn it back with [`Self::from_attr`].
+    pub(super) fn attr_ptr(&self) -> *mut A {
+        ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// The entry whose attribute the C side passed to a handler.
+    ///
+    /// # Safety
+    ///
+    /// `attr` must come from [`Self::attr_ptr`] of an entry of this type that stays registered for
+    /// `'a`.
+    pub(super) unsafe fn from_attr<'a>(attr: *const A) -> &'a Self {
+        // SAFETY: By the function's requirements, and since the attribute is the first field.
+        unsafe { &*attr.cast::<Self>() }
+    }
+
+    /// Shows the file; returns the length of the text or a negative errno.
+    ///
+    /// # Safety
+    ///
+    /// `page` must be valid for writes of `PAGE_SIZE` initialised bytes, and nobody else may use
+    /// them during the call.
+    pub(super) unsafe fn show(&self, page: *mut c_char) -> isize {
+        let Some(show) = self.file.show else {
+            return errno(EIO);
+        };
+        // SAFETY: By the function's requirements.
+        match unsafe { SysfsText::fill(page, |text| show(&self.data, text)) } {
+            // CAST: At most `TEXT_MAX`.
+            Ok(len) => len as isize,
+            Err(error) => errno(error),
+        }
+    }
+
+    /// Stores to the file; returns the number of bytes taken (all) or a negative errno.
+    ///
+    /// # Safety
+    ///
+    /// `buf` must be valid for reads of `len` bytes, at most `PAGE_SIZE`, that nobody writes during
+    /// the call.
+    pub(super) unsafe fn store(&self, buf: *const c_char, len: usize) -> isize {
+        let Some(store) = self.file.store else {
+            return errno(EIO);
+        };
+        // SAFETY: Called by a `write(2)`, so there is a current task.
+        if !unsafe { bindings::capable(CAP_SYS_ADMIN) } {
+            return errno(EPERM);
+        }
+        // SAFETY: By the function's requirements.
+        let bytes = unsafe { core::slice::from_raw_parts(buf.cast::<u8>(), len) };
+        match store(&self.data, bytes) {
+            // CAST: At most `PAGE_SIZE`.
+            Ok(()) => len as isize,
+            Err(error) => errno(error),
+        }
+    }
+}
+
+// CAST: A small constant.
+const CAP_SYS_ADMIN: kernel::ffi::c_int = bindings::CAP_SYS_ADMIN as kernel::ffi::c_int;
+
+/// The `ssize_t` form of an error.
+fn errno(error: Error) -> isize {
+    // CAST: `isize` is at least as wide as `int` on every architecture.
+    error.to_errno() as isize
+}
+
+/// A borrowed kobject: a parent for directories or a target of links.
+///
+/// # Invariants
+///
+/// The pointer is to an initialised `struct kobject` that stays valid for `'a`.
+#[derive(Clone, Copy)]
+pub(crate) struct KobjectRef<'a>(NonNull<bindings::kobject>, PhantomData<&'a ()>);
+
+impl KobjectRef<'_> {
+    /// Borrows a kobject.
+    ///
+    /// # Safety
+    ///
+    /// `kobj` must be a valid pointer to an initialised kobject that stays valid for the lifetime
+    /// of the result.
+    pub(super) unsafe fn from_raw(kobj: NonNull<bindings::kobject>) -> Self {
+        // INVARIANT: By the function's requirements.
+        Self(kobj, PhantomData)
+    }
+
+    pub(super) fn as_ptr(self) -> *mut bindings::kobject {
+        self.0.as_ptr()
+    }
+
+    /// Makes a symbolic link called `name` in this directory. Task context; `EEXIST`, `ENOMEM`,
+    /// `ENOENT` when the target has been removed, `EFAULT` when the directory has.
+    pub(super) fn link(self, name: &CStr, target: KobjectRef<'_>) -> Result {
+        // SAFETY: Both kobjects are valid by their type invariants, and the name is a string. A
+        // removed kobject is detected under the symlink lock of sysfs.
+        to_result(unsafe {
+            bindings::sysfs_create_link_nowarn(self.as_ptr(), target.as_ptr(), name.as_char_ptr())
+        })
+    }
+
+    /// Removes the link called `name`, if it is there. Task context.
+    pub(super) fn unlink(self, name: &CStr) {
+        // SAFETY: The kobject is valid by the type invariant, and the name is a string.
+        unsafe { bindings::sysfs_remove_link(self.as_ptr(), name.as_char_ptr()) };
+    }
+}
+
+/// A directory in sysfs whose files show and store parts of a `T`.
+///
+/// Holds an [`Arc`] of the `T` (one a file). If the `T` keeps its own directory, say in a
+/// `Mutex<Option<Kobject<Self>>>`, it must be taken out at tear-down, or the cycle leaks.
+///
+/// Dropping it removes the directory with its files and links, and waits for the handlers that
+/// run; none runs afterwards. Task context, without locks that handlers take, and never in a handler
+/// of this directory or of one above that is being removed: there is [`Self::remove_later`]. Parents
+/// may be removed before their children.
+pub(crate) struct Kobject<T: Attributes>(Pin<KBox<Node<T>>>);
+
+/// # Invariants
+///
+/// `kobj` is a kobject made by `kobject_create_and_add`, whose only other users may be the
+/// registered `files`, which are entries for `kobj_attribute`s.
+#[pin_data(PinnedDrop)]
+struct Node<T: Attributes> {
+    kobj: NonNull<bindings::kobject>,
+    files: KVec<FileEntry<T, bindings::kobj_attribute>>,
+    #[pin]
+    removal: Work<Self>,
+}
+
+// SAFETY: A kobject may be used and removed by any thread; the entries are `Send` as `T` is both.
+unsafe impl<T: Attributes> Send for Node<T> {}
+// SAFETY: What is done through a shared reference is allowed concurrently; sysfs has its own locks.
+unsafe impl<T: Attributes> Sync for Node<T> {}
+
+impl_has_work! {
+    impl{T: Attributes} HasWork<Self> for Node<T> { self.removal }
+}
+
+impl<T: Attributes> WorkItem for Node<T> {
+    type Pointer = Pin<KBox<Self>>;
+
+    fn run(this: Pin<KBox<Self>>) {
+        drop(this);
+    }
+}
+
+#[pinned_drop]
+impl<T: Attributes> PinnedDrop for Node<T> {
+    fn drop(self: Pin<&mut Self>) {
+        let kobj = self.kobj.as_ptr();
+        // SAFETY: The kobject is valid, and removed only here. This waits for the handlers, so that
+        // `files` can be freed afterwards.
+        unsafe { bindings::kobject_del(kobj) };
+        // SAFETY: Puts the reference that `kobject_create_and_add` returned.
+        unsafe { bindings::kobject_put(kobj) };
+    }
+}
+
+impl<T: Attributes> Kobject<T> {
+    /// Makes the directory `name` (with `!` for `/`) in `parent`, with the files of `data`.
+    ///
+    /// The files can be used before this returns. Task context. `EEXIST` if the name exists (the
+    /// kernel logs it, with the reason of any other failure), `ENOMEM`.
+    pub(crate) fn add(parent: KobjectRef<'_>, name: &CStr, data: Arc<T>) -> Result<Self> {
+        let files = FileEntry::table(&data, |attr| bindings::kobj_attribute {
+            attr,
+            __bindgen_anon_1: bindings::kobj_attribute__bindgen_ty_1 {
+                show: Some(show_callback::<T>),
+            },
+            __bindgen_anon_2: bindings::kobj_attribute__bindgen_ty_2 {
+                store: Some(store_callback::<T>),
+            },
+        })?;
+        // SAFETY: The parent is valid by its type invariant (the new kobject takes a reference to
+        // it), and the name is a string, which is copied.
+        let kobj = unsafe { bindings::kobject_create_and_add(name.as_char_ptr(), parent.as_ptr()) };
+        let kobj = NonNull::new(kobj).ok_or(EEXIST)?;
+        // INVARIANT: The kobject is new. If the allocation fails, the initialiser is dropped and
+        // nothing has been registered, but the kobject is still to be put.
+        let node = KBox::pin_init(
+            pin_init!(Node {
+                kobj,
+                files,
+                removal <- new_work!("Kobject::removal"),
+            }),
+            GFP_KERNEL,
+        )
+        .inspect_err(|_| {
+            // SAFETY: The node, which would have done so, was not made. Putting the last reference
+            // removes the directory.
+            unsafe { bindings::kobject_put(kobj.as_ptr()) }
+        })?;
+        // From here on dropping the node removes the directory with the files made so far.
+        for file in node.files.iter() {
+            // SAFETY: The entry stays where it is until `kobject_del` has removed the file.
+            to_result(unsafe {
+                bindings::sysfs_create_file_ns(kobj.as_ptr(), file.attr_ptr().cast(), ptr::null())
+            })?;
+        }
+        Ok(Self(node))
+    }
+
+    /// This directory, as a parent or a target of links.
+    pub(crate) fn kobject(&self) -> KobjectRef<'_> {
+        // SAFETY: The kobject is valid for as long as the node is.
+        unsafe { KobjectRef::from_raw(self.0.kobj) }
+    }
+
+    /// Wakes the tasks that `poll()` the file called `file`. Task context.
+    pub(crate) fn notify(&self, file: &CStr) {
+        // SAFETY: The kobject is valid, and the name is a string.
+        unsafe {
+            bindings::sysfs_notify(self.0.kobj.as_ptr(), ptr::null(), file.as_char_ptr());
+        }
+    }
+
+    /// Makes a symbolic link called `name` to `target` in this directory. Task context.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST`, `ENOMEM`, and `ENOENT` when the target has been removed meanwhile.
+    pub(crate) fn link(&self, name: &CStr, target: KobjectRef<'_>) -> Result {
+        self.kobject().link(name, target)
+    }
+
+    /// Removes the link called `name`, if it is there. Task context.
+    pub(crate) fn unlink(&self, name: &CStr) {
+        self.kobject().unlink(name);
+    }
+
+    /// Removes the directory in a work item on `queue`. Any context, and it cannot fail.
+    ///
+    /// For a directory that is removed by a write to one of its own files.
+    pub(crate) fn remove_later(self, queue: &WorkQueue) {
+        queue.enqueue(self.0);
+    }
+}
+
+/// # Safety
+///
+/// Called by sysfs: `attr` is one that [`Kobject::add`] registered for a `T`, whose removal waits
+/// for the call to return, and `buf` is a zeroed page.
+unsafe extern "C" fn show_callback<T: Attributes>(
+    _kobj: *mut bindings::kobject,
+    attr: *mut bindings::kobj_attribute,
+    buf: *mut c_char,
+) -> isize {
+    // SAFETY: By the function's requirements.
+    let entry = unsafe { FileEntry::<T, _>::from_attr(attr.cast_const()) };
+    // SAFETY: By the function's requirements.
+    unsafe { entry.show(buf) }
+}
+
+/// # Safety
+///
+/// Called by sysfs: `attr` is one that [`Kobject::add`] registered for a `T`, whose removal waits
+/// for the call to return, and `buf` holds `len` bytes, at most a page.
+unsafe extern "C" fn store_callback<T: Attributes>(
+    _kobj: *mut bindings::kobject,
+    attr: *mut bindings::kobj_attribute,
+    buf: *const c_char,
+    len: usize,
+) -> isize {
+    // SAFETY: By the function's requirements.
+    let entry = unsafe { FileEntry::<T, _>::from_attr(attr.cast_const()) };
+    // SAFETY: By the function's requirements.
+    unsafe { entry.store(buf, len) }
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Own work queues, and arming and cancelling work items held by an [`Arc`].
+//!
+//! Work items are the kernel crate's [`Work`] and [`DelayedWork`]; this file adds what
+//! `kernel::workqueue` lacks: creating and destroying a queue, re-arming, cancelling.
+//!
+//! A queued item owns one [`Arc`] of the object it is part of. Queueing a queued item changes
+//! nothing, queueing a running one makes it run once more, and an item never runs twice at once.
+//! The [`Arc`] given to `run` may be the last one, so the object is then dropped by the worker:
+//! objects with work items must not own the [`WorkQueue`] they run on.
+//!
+//! C header: [`include/linux/workqueue.h`](srctree/include/linux/workqueue.h)
+
+use core::ptr::NonNull;
+
+use kernel::{
+    bindings,
+    container_of,
+    prelude::*,
+    sync::Arc,
+    time::msecs_to_jiffies,
+    workqueue::{
+        HasDelayedWork,
+        HasWork,
+        Queue,
+        RawWorkItem, //
+    }, //
+};
+
+pub(crate) use kernel::workqueue::{
+    impl_has_delayed_work,
+    impl_has_work,
+    new_delayed_work,
+    new_work,
+    DelayedWork,
+    Work,
+    WorkItem, //
+};
+
+/// Where the items of a [`WorkQueue`] run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Concurrency {
+    /// On the CPU that queued them (`WQ_PERCPU`): short work that wants warm caches.
+    PerCpu,
+    /// On any CPU (`WQ_UNBOUND`): work that sleeps or computes for long.
+    Unbound,
+}
+
+impl Concurrency {
+    fn flags(self) -> u32 {
+        match self {
+            Self::PerCpu => bindings::wq_flags_WQ_PERCPU,
+            Self::Unbound => bindings::wq_flags_WQ_UNBOUND,
+        }
+    }
+}
+
+/// An own work queue with a rescuer (`WQ_MEM_RECLAIM`).
+///
+/// Wraps the kernel's C `struct workqueue_struct`. Dropping it drains and destroys the queue: task
+/// context, and never from a work item (see [`Drop`](#impl-Drop-for-WorkQueue)).
+///
+/// # Invariants
+///
+/// The pointer is to a work queue made by `alloc_workqueue`, owned by this value.
+pub(crate) struct WorkQueue(NonNull<bindings::workqueue_struct>);
+
+// SAFETY: A work queue may be used and destroyed by any thread.
+unsafe impl Send for WorkQueue {}
+// SAFETY: All C functions called through a shared reference may be called concurrently.
+unsafe impl Sync for WorkQueue {}
+
+impl WorkQueue {
+    /// Creates a work queue whose rescuer thread is called `name`.
+    ///
+    /// At most `max_active` of its items run at once (per CPU for [`Concurrency::PerCpu`]); 0 is
+    /// the kernel's default. Task context; `ENOMEM`.
+    pub(crate) fn new(name: &CStr, concurrency: Concurrency, max_active: i32) -> Result<Self> {
+        let flags = bindings::wq_flags_WQ_MEM_RECLAIM | concurrency.flags();
+        // SAFETY: Format and argument are NUL-terminated strings and fit each other; the name is
+        // copied.
+        let wq = unsafe {
+            bindings::alloc_workqueue_noprof(
+                c"%s".as_char_ptr(),
+                flags,
+                max_active,
+                name.as_char_ptr(),
+            )
+        };
+        // INVARIANT: `alloc_workqueue` returned a queue that nobody else knows.
+        NonNull::new(wq).map(Self).ok_or(ENOMEM)
+    }
+
+    fn queue(&self) -> &Queue {
+        // SAFETY: By the type invariant the pointer is valid for as long as `self` is.
+        unsafe { Queue::from_raw(self.0.as_ptr()) }
+    }
+
+    /// Queues `item`; any context. See `Queue::enqueue` of the kernel crate.
+    #[inline]
+    pub(crate) fn enqueue<W, const ID: u64>(&self, item: W) -> W::EnqueueOutput
+    where
+        W: RawWorkItem<ID> + Send + 'static,
+    {
+        self.queue().enqueue(item)
+    }
+
+    /// Queues the work item `ID` of `item`; any context.
+    ///
+    /// Returns `false` if it was queued already, and so will still run after this call (unless it
+    /// was disabled).
+    #[inline]
+    pub(crate) fn kick<T, const ID: u64>(&self, item: &Arc<T>) -> bool
+    where
+        T: WorkItem<ID, Pointer = Arc<T>> + HasWork<T, ID> + Send + Sync + 'static,
+    {
+        self.queue().enqueue(item.clone()).is_ok()
+    }
+
+    /// Makes the delayed item `ID` of `item` run in `delay_ms` milliseconds; any context.
+    ///
+    /// An earlier delay is replaced. Does nothing if the item was disabled.
+    pub(crate) fn arm<T, const ID: u64>(&self, item: &Arc<T>, delay_ms: u32)
+    where
+        T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID> + Send + Sync + 'static,
+    {
+        // Not `mod_delayed_work`, whose result does not tell a disabled item from a queued one,
+        // so that the owner of the reference would be unknown.
+        // SAFETY: The pointer is to a valid `delayed_work`, kept alive by `item`.
+        if unsafe { bindings::cancel_delayed_work(delayed_ptr::<T, ID>(item)) } {
+            // SAFETY: The item was queued and now is not.
+            unsafe { take_back(item) };
+        }
+        self.arm_if_idle::<T, ID>(item, delay_ms);
+    }
+
+    /// Like [`Self::arm`], but keeps an earlier delay; returns `false` if there was one (or the
+    /// item was disabled).
+    pub(crate) fn arm_if_idle<T, const ID: u64>(&self, item: &Arc<T>, delay_ms: u32) -> bool
+    where
+        T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID> + Send + Sync + 'static,
+    {
+        self.queue()
+            .enqueue_delayed(item.clone(), msecs_to_jiffies(delay_ms))
+            .is_ok()
+    }
+
+    /// Waits until everything queued before the call has run.
+    ///
+    /// Task context, never from an item of this queue.
+    pub(crate) fn flush(&self) {
+        // SAFETY: By the type invariant the queue is valid.
+        unsafe { bindings::__flush_workqueue(self.0.as_ptr()) };
+    }
+}
+
+impl Drop for WorkQueue {
+    /// Runs what is queued, then destroys the queue.
+    ///
+    /// A work item that drops the last reference to its own queue would wait for itself, so a drop
+    /// in a worker is refused: it is logged, and the queue leaks.
+    fn drop(&mut self) {
+        // SAFETY: Only reads `current`.
+        if !unsafe { bindings::current_work() }.is_null() {
+            pr_err!("BUG: work queue dropped by a work item, leaking it\n");
+            return;
+        }
+        // SAFETY: By the type invariant the queue is valid and ours; no reference to it is left.
+        unsafe { bindings::destroy_workqueue(self.0.as_ptr()) };
+    }
+}
+
+/// Cancels the work item `ID` of `item` and waits for a running `run` to end.
+///
+/// Returns whether a queued run was taken back. Task context, never from its own `run`, nor with a
+/// lock held that `run` takes. Not for delayed items: [`cancel_delayed_sync`].
+pub(crate) fn cancel_sync<T, const ID: u64>(item: &Arc<T>) -> bool
+where
+    T: WorkItem<ID, Pointer = Arc<T>> + HasWork<T, ID>,
+{
+    // SAFETY: The pointer is to a valid `work_struct`, kept alive by `item`.
+    let was_queued = unsafe { bindings::cancel_work_sync(work_ptr::<T, ID>(item)) };
+    if was_queued {
+        // SAFETY: The item was queued and now is not.
+        unsafe { take_back(item) };
+    }
+    was_queued
+}
+
+/// Like [`cancel_sync`], and later attempts to queue the item do nothing, for good.
+pub(crate) fn disable_sync<T, const ID: u64>(item: &Arc<T>)
+where
+    T: WorkItem<ID, Pointer = Arc<T>> + HasWork<T, ID>,
+{
+    // SAFETY: The pointer is to a valid `work_struct`, kept alive by `item`.
+    if unsafe { bindings::disable_work_sync(work_ptr::<T, ID>(item)) } {
+        // SAFETY: The item was queued and now is not.
+        unsafe { take_back(item) };
+    }
+}
+
+/// Cancels the delayed work item `ID` of `item` and waits for a running `run` to end.
+///
+/// Returns whether a queued run was taken back. Attempts of the running `run` to arm the item again
+/// are ignored meanwhile; later ones are not. Same context rules as [`cancel_sync`].
+pub(crate) fn cancel_delayed_sync<T, const ID: u64>(item: &Arc<T>) -> bool
+where
+    T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID>,
+{
+    // SAFETY: The pointer is to a valid `delayed_work`, kept alive by `item`.
+    let was_queued = unsafe { bindings::cancel_delayed_work_sync(delayed_ptr::<T, ID>(item)) };
+    if was_queued {
+        // SAFETY: The item was queued and now is not.
+        unsafe { take_back(item) };
+    }
+    was_queued
+}
+
+/// Like [`cancel_delayed_sync`], and later attempts to arm the item do nothing, for good.
+pub(crate) fn disable_delayed_sync<T, const ID: u64>(item: &Arc<T>)
+where
+    T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID>,
+{
+    // SAFETY: The pointer is to a valid `delayed_work`, kept alive by `item`.
+    if unsafe { bindings::disable_delayed_work_sync(delayed_ptr::<T, ID>(item)) } {
+        // SAFETY: The item was queued and now is not.
+        unsafe { take_back(item) };
+    }
+}
+
+/// The `work_struct` of the work item `ID`; valid while `item` is.
+fn work_ptr<T, const ID: u64>(item: &Arc<T>) -> *mut bindings::work_struct
+where
+    T: HasWork<T, ID>,
+{
+    // SAFETY: An `Arc` points at a valid object.
+    let work = unsafe { T::raw_get_work(Arc::as_ptr(item).cast_mut()) };
+    // SAFETY: `raw_get_work` returns a pointer to a field of that object.
+    unsafe { Work::raw_get(work) }
+}
+
+/// The `delayed_work` of the delayed work item `ID`; valid while `item` is.
+fn delayed_ptr<T, const ID: u64>(item: &Arc<T>) -> *mut bindings::delayed_work
+where
+    T: HasDelayedWork<T, ID>,
+{
+    let work = work_ptr::<T, ID>(item);
+    // SAFETY: `HasDelayedWork` promises that the `work_struct` is part of a `delayed_work`.
+    unsafe { container_of!(work, bindings::delayed_work, work) }
+}
+
+/// Drops the reference that a queued work item of `item` owned.
+///
+/// # Safety
+///
+/// The caller took a queued item of this very object out of its queue, which owned an [`Arc`]
+/// (`WorkItem::Pointer` is `Arc<T>`), and calls this once for it.
+unsafe fn take_back<T>(item: &Arc<T>) {
+    // SAFETY: Queueing called `Arc::into_raw` on a reference to the same object, and by the
+    // function's requirements nothing else will turn that one back.
+    drop(unsafe { Arc::from_raw(Arc::as_ptr(item)) });
+}
