@@ -37,12 +37,24 @@ cache_init() {
 	# Everybody who uses the cache holds this shared; cleaning wants it alone.
 	exec 8>"$CACHE/lock/use"
 	flock -s 8
-	TMP=$(mktemp -d "$CACHE/tmp/lab.XXXXXX")
-	# The whole tree of TMP is ours and mounts live in private namespaces, so
-	# this removal can never reach anything else.
-	trap 'rm -rf --one-file-system "$TMP"' EXIT
+	# What labs that were killed left behind. All mounts are in namespaces of
+	# their own, so a removal can never reach anything else.
+	local dir pid
+	for dir in "$CACHE"/tmp/lab.*; do
+		pid=${dir##*/lab.} pid=${pid%%.*}
+		if [ -d "$dir" ] && ! kill -0 "$pid" 2>/dev/null; then
+			rm -rf --one-file-system "$dir"
+		fi
+	done
+	TMP=$(mktemp -d "$CACHE/tmp/lab.$$.XXXXXX")
+	trap cleanup EXIT
 	trap 'exit 130' INT
 	trap 'exit 143' TERM HUP
+}
+
+cleanup() {
+	[ -z "${KERNELS_PID:-}" ] || kill "$KERNELS_PID" 2>/dev/null || true
+	rm -rf --one-file-system "$TMP"
 }
 
 # cached NAME KEY MAKER [ARGS...]: set CACHED to the directory that MAKER fills

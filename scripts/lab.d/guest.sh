@@ -32,7 +32,7 @@ initrd_make() { # DIR
 # A directory for one guest: job (read by the guest), mod (modules), kernel.log.
 guest_dir() { # FLAVOUR
 	local dir
-	dir=$(mktemp -d "$CACHE/tmp/guest-$1.XXXXXX")
+	dir=$(mktemp -d "$TMP/guest-$1.XXXXXX")
 	mkdir "$dir/job" "$dir/mod"
 	printf '%s\n' "$dir"
 }
@@ -120,10 +120,18 @@ cmd_shell() {
 	else
 		printf '%q ' "$@" >"$dir/job/command"
 	fi
-	guest_boot "$flavour" "$dir" </dev/null | tr -d '\r' |
-		awk -v status="$dir/status" '/^#LAB status / { print $3 > status; next }
-			/^#LAB down/ { down = 1 } down || /^#LAB / { next } { print; fflush() }' || true
-	status=$(cat "$dir/status" 2>/dev/null || true)
+	# Line by line, so that one can watch; a filter would buffer.
+	local line
+	status=
+	while IFS= read -r line; do
+		line=${line%$'\r'}
+		case $line in
+		'#LAB status '*) status=${line##* } ;;
+		'#LAB down') break ;;
+		'#LAB '*) ;;
+		*) printf '%s\n' "$line" >&3 ;;
+		esac
+	done < <(guest_boot "$flavour" "$dir" </dev/null)
 	cp "$dir/kernel.log" "$CACHE/log/shell-$flavour.kernel.log"
 	if [ -z "$status" ]; then
 		tail -n 30 "$dir/kernel.log" >&2

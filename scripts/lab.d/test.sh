@@ -8,7 +8,7 @@
 # checks are called by name.
 # shellcheck disable=SC2016,SC2317,SC2034
 
-PASSED=0 FAILED=0 SKIPPED=0
+PASSED=0 FAILED=0 SKIPPED=0 FAILURES=()
 
 # result ok|FAIL|skip NAME SECONDS [WORDS]
 result() {
@@ -17,7 +17,10 @@ result() {
 	case $1 in
 	ok) PASSED=$((PASSED + 1)) ;;
 	skip) SKIPPED=$((SKIPPED + 1)) ;;
-	*) FAILED=$((FAILED + 1)) ;;
+	*)
+		FAILED=$((FAILED + 1))
+		FAILURES+=("$2")
+		;;
 	esac
 }
 
@@ -409,6 +412,7 @@ cmd_test() {
 	for f in "${flavours[@]}"; do guest_tests "$f"; done
 	wait "$KERNELS_PID" || true
 	[ $((PASSED + FAILED)) -gt 0 ] || die "no test was selected" "see selftests/suites"
+	[ "$FAILED" = 0 ] || printf '   failed: %s\n' "${FAILURES[@]}" >&3
 	say "$PASSED passed, $FAILED failed$([ $SKIPPED = 0 ] || echo ", $SKIPPED skipped")"
 	LAST_LINE=1
 	[ "$FAILED" = 0 ] || exit 1
