@@ -20,6 +20,7 @@
 //!
 //! Calls are for one thread at a time (the caller's lock) and never wait.
 
+use crate::geometry::Level;
 use crate::regionmap::{Init, Region};
 use crate::units::{Micros, Slot, SlotSet};
 
@@ -179,16 +180,18 @@ impl RegionState {
         true
     }
 
-    /// What the background has to do here.
+    /// What the background has to do here, in an array of `level`.
     #[inline]
-    pub fn work(&self) -> Work {
+    pub fn work(&self, level: Level) -> Work {
         let region = self.wanted;
-        match (region.need_sync, region.stale.is_empty()) {
-            (true, true) => Work::Resync,
-            (true, false) => Work::Doubtful,
-            (false, false) => Work::Recover(region.stale),
-            (false, true) if region.init == Init::Partial => Work::Fill,
-            (false, true) => Work::Nothing,
+        // Copies can be made equal whichever of them are stale; parity cannot.
+        let computable = region.stale.is_empty() || level == Level::Raid1;
+        match region.need_sync {
+            true if computable => Work::Resync,
+            true => Work::Doubtful,
+            false if !region.stale.is_empty() => Work::Recover(region.stale),
+            false if region.init == Init::Partial => Work::Fill,
+            false => Work::Nothing,
         }
     }
 
@@ -198,18 +201,22 @@ impl RegionState {
         self.torn_again = false;
     }
 
-    /// The resync recomputed parity (or copies) of the whole region, and the members are flushed.
-    /// `false` when a write was torn meanwhile or a member is stale: to be done again.
+    /// The resync recomputed parity from the data in every stripe of the region, each time with all
+    /// data members current (RAID-1: made all current copies equal), and the members are flushed.
+    ///
+    /// The members of `absent` took no part; what they hold may differ, so they are stale now.
+    /// `false` when a write was torn meanwhile: to be done again.
     #[inline]
-    pub fn synced(&mut self) -> bool {
-        let done = !self.torn_again && self.wanted.stale.is_empty();
-        if done {
-            self.wanted.need_sync = false;
-            if self.wanted.init == Init::Partial {
-                self.wanted.init = Init::Full;
-            }
+    pub fn synced(&mut self, absent: SlotSet) -> bool {
+        if self.torn_again {
+            return false;
         }
-        done
+        self.wanted.need_sync = false;
+        if self.wanted.init == Init::Partial {
+            self.wanted.init = Init::Full;
+        }
+        self.wanted.stale = self.wanted.stale.union(absent);
+        true
     }
 
     /// The recovery of `slot` in this region begins.
@@ -230,9 +237,16 @@ impl RegionState {
     }
 
     /// The administrator takes parity as it is (`force`): `true` when this was in doubt.
+    ///
+    /// The blocks of the members of `absent` are from now on what parity says they are, so these
+    /// members are stale.
     #[inline]
-    pub fn accept_doubt(&mut self) -> bool {
-        core::mem::replace(&mut self.wanted.need_sync, false)
+    pub fn accept_doubt(&mut self, absent: SlotSet) -> bool {
+        let doubtful = core::mem::replace(&mut self.wanted.need_sync, false);
+        if doubtful {
+            self.wanted.stale = self.wanted.stale.union(absent);
+        }
+        doubtful
     }
 }
 
