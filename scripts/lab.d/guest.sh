@@ -102,6 +102,7 @@ cmd_shell() {
 	base_setup
 	kernel_setup "$flavour"
 	module_build "$flavour"
+	tools_build
 	[ "$flavour" != stock ] || initrd_setup
 	dir=$(guest_dir "$flavour")
 	guest_modules "$flavour" "$dir"

@@ -237,7 +237,7 @@ read_guest() { # FLAVOUR DIR GUEST-PID
 			'not ok '*)
 				result FAIL "$name" "$SECS"
 				S_BAD=1
-				[ ${#diag[@]} = 0 ] || printf '      | %s\n' "${diag[@]: -20}" >&3
+				[ ${#diag[@]} = 0 ] || printf '      | %s\n' "${diag[@]}" | tail -n 20 >&3
 				;;
 			*'# SKIP'* | *'# skip'*)
 				if skip_allowed "$name"; then
@@ -272,7 +272,7 @@ read_guest() { # FLAVOUR DIR GUEST-PID
 		lap
 		cp "$dir/kernel.log" "${S_LOG%.log}.kernel.log"
 		S_KERNEL=${S_KERNEL:-$([ -n "$S_TIMEOUT" ] || echo "the guest went down: $(
-			grep -aE 'panic|BUG|Oops' "$dir/kernel.log" | tail -n 1)")}
+			grep -aE 'Kernel panic|BUG:|Oops|WARNING:|KASAN:' "$dir/kernel.log" | head -n 1)")}
 		suite_end "$flavour" "$suite" 255
 		tail -n 25 "$dir/kernel.log" | tr -d '\r' | sed 's/^/      k /' >&3
 		DONE_SUITES+=("$suite")
