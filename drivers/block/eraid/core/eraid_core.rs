@@ -22,12 +22,24 @@
     )
 )]
 
+pub mod assembly;
+pub mod badblocks;
+pub mod checkpoint;
 pub mod control;
+pub mod crc32c;
 pub mod geometry;
+pub mod gf;
+pub mod layout;
 pub mod member;
+pub mod metapage;
+pub mod plan_read;
+pub mod plan_write;
 pub mod queue;
 pub mod refusal;
+pub mod region;
+pub mod regionmap;
 pub mod sitout;
 pub mod stripelock;
+pub mod superblock;
 pub mod text;
 pub mod units;

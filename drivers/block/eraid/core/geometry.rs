@@ -127,6 +127,17 @@ pub struct Geometry {
 }
 
 impl Geometry {
+    /// The smallest array there is: a stripe of two copies.
+    pub(crate) const SMALLEST: Geometry = Geometry {
+        level: Level::Raid1,
+        members: 2,
+        data_columns: 1,
+        chunk_shift: CHUNK_MIN.0.trailing_zeros(),
+        rotation: NonZeroU64::MIN.saturating_add(1),
+        stripe_data: NonZeroU64::MIN.saturating_add(CHUNK_MIN.0 - 1),
+        stripes: 1,
+    };
+
     /// Checks a shape.
     ///
     /// `chunk` is a power of two from [`CHUNK_MIN`] to [`CHUNK_MAX`]. `component` is what each

@@ -61,6 +61,11 @@ unit! {
 }
 
 unit! {
+    /// Number of a region: a range of stripes whose state the region map holds.
+    RegionNo
+}
+
+unit! {
     /// Counts the metadata writes of an array; the greater one is the newer.
     Generation
 }
@@ -163,6 +168,9 @@ impl Micros {
 pub struct Slot(u8);
 
 impl Slot {
+    /// Slot 0.
+    pub const FIRST: Slot = Slot(0);
+
     /// The slot of this number, or `None` above 63.
     #[inline]
     pub const fn new(number: u8) -> Option<Slot> {
