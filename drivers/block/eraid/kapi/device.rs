@@ -1,0 +1,525 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Block devices as members of an array.
+//!
+//! C headers: [`include/linux/blkdev.h`](srctree/include/linux/blkdev.h),
+//! [`include/linux/blk_types.h`](srctree/include/linux/blk_types.h)
+
+use core::{
+    pin::Pin,
+    ptr::{
+        self,
+        NonNull, //
+    }, //
+};
+use kernel::{
+    bindings,
+    error::{
+        code::*,
+        from_err_ptr,
+        to_result, //
+    },
+    new_mutex,
+    new_work,
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        Mutex, //
+    },
+    types::Opaque,
+    workqueue::{
+        impl_has_work,
+        Work,
+        WorkItem, //
+    }, //
+};
+
+use super::{
+    page::{
+        PageBuf,
+        SECTOR_SIZE, //
+    },
+    runtime::{
+        self,
+        Count,
+        CLOSING,
+        DEVICES, //
+    },
+    sys, //
+};
+
+/// Room for the name of a disk or partition, with its NUL.
+const NAME_SIZE: usize = bindings::DISK_NAME_LEN as usize + 8;
+
+/// Pages that one bio of [`MemberDevice::read_sync`] and its siblings carries.
+const SYNC_PAGES: usize = 16;
+
+/// What a device tells its user.
+pub(crate) trait DeviceEvents: Send + Sync {
+    /// The device was removed, or is about to be when `surprise` is false.
+    ///
+    /// Called at most once, from task context. Commands in flight end with an error by themselves.
+    fn device_dead(&self, surprise: bool);
+}
+
+/// What a synchronous write asks for besides the data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SyncFlags(bindings::blk_opf_t);
+
+impl SyncFlags {
+    /// Nothing: the data may stay in the device's volatile cache.
+    pub(crate) const NONE: Self = Self(0);
+    /// The data is on stable storage at the end.
+    pub(crate) const FUA: Self = Self(sys::ERAID_CONST_REQ_FUA);
+    /// What was written before is on stable storage before this write starts.
+    pub(crate) const PREFLUSH: Self = Self(sys::ERAID_CONST_REQ_PREFLUSH);
+    /// Both [`Self::PREFLUSH`] and [`Self::FUA`].
+    pub(crate) const PREFLUSH_FUA: Self = Self(Self::FUA.0 | Self::PREFLUSH.0);
+}
+
+/// Waits until no device is being closed, for at most `timeout_ms` milliseconds; returns whether
+/// that is so. Task context.
+///
+/// After the last references to some devices are gone, this makes sure that others can open them.
+pub(crate) fn wait_closed(timeout_ms: u32) -> bool {
+    CLOSING.wait_zero_timeout(timeout_ms)
+}
+
+/// What is known about the removal of a device.
+enum Removal {
+    No,
+    Untold { surprise: bool },
+    Told,
+}
+
+/// The receiver of a device's events, and what it was told.
+struct Events {
+    receiver: Option<Arc<dyn DeviceEvents>>,
+    removal: Removal,
+}
+
+impl Events {
+    /// The receiver and what to tell it, if there is something that it was not told yet.
+    fn take_untold(&mut self) -> Option<(Arc<dyn DeviceEvents>, bool)> {
+        let Removal::Untold { surprise } = self.removal else {
+            return None;
+        };
+        let receiver = self.receiver.clone()?;
+        self.removal = Removal::Told;
+        Some((receiver, surprise))
+    }
+}
+
+/// The part of an open device that outlives its last reference, until the device is closed.
+///
+/// Its address is the "holder" of the device.
+#[pin_data]
+struct Handle {
+    /// The open file; null before the device is open.
+    file: Atomic<*mut bindings::file>,
+    dead: Atomic<bool>,
+    #[pin]
+    events: Mutex<Events>,
+    #[pin]
+    close: Work<Handle>,
+    count: Count,
+}
+
+impl_has_work! {
+    impl HasWork<Handle> for Handle { self.close }
+}
+
+impl WorkItem for Handle {
+    type Pointer = Pin<KBox<Self>>;
+
+    /// Closes the device.
+    fn run(this: Pin<KBox<Self>>) {
+        let file = this.file.load(Relaxed);
+
+        // SAFETY: `MemberDevice` queues this after it put its file here, and gives it up with that.
+        // From here on `mark_dead()` is not called any more: giving up the claim takes the lock
+        // under which it looks for the holder.
+        unsafe { bindings::bdev_yield_claim(file) };
+        // SAFETY: As above, this is the file's last use. A worker is a kernel thread, so the file
+        // may be closed synchronously.
+        unsafe { bindings::__fput_sync(file) };
+        // This frees the receiver of events, too, if no one else has it.
+        drop(this);
+        CLOSING.dec();
+    }
+}
+
+impl Handle {
+    fn new() -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            file: Atomic::new(ptr::null_mut()),
+            dead: Atomic::new(false),
+            events <- new_mutex!(
+                Events { receiver: None, removal: Removal::No },
+                "eraid_device_events"
+            ),
+            close <- new_work!("eraid_device_close"),
+            count: DEVICES.count()?,
+        })
+    }
+}
+
+/// A table for the block layer.
+struct HolderOps(bindings::blk_holder_ops);
+
+// SAFETY: The table is never written to.
+unsafe impl Sync for HolderOps {}
+
+static HOLDER_OPS: HolderOps = HolderOps(bindings::blk_holder_ops {
+    mark_dead: Some(mark_dead),
+    sync: None,
+    freeze: None,
+    thaw: None,
+});
+
+/// The device was or will be removed.
+///
+/// # Safety
+///
+/// To be called by the block layer only: `bdev` is valid and claimed with [`HOLDER_OPS`], and
+/// its `bd_holder_lock` is held; it is released here.
+unsafe extern "C" fn mark_dead(bdev: *mut bindings::block_device, surprise: bool) {
+    let told = {
+        // SAFETY: `MemberDevice::open()` claims with `HOLDER_OPS` and the address of a `Handle`.
+        // That is freed after the claim is given up, for which the lock is needed that we hold.
+        let handle = unsafe { &*(*bdev).bd_holder.cast::<Handle>() };
+        handle.dead.store(true, Relaxed);
+
+        let mut events = handle.events.lock();
+        if let Removal::No = events.removal {
+            events.removal = Removal::Untold { surprise };
+        }
+        events.take_untold()
+    };
+    // SAFETY: The caller holds the lock and hands it to us.
+    unsafe { bindings::mutex_unlock(&raw mut (*bdev).bd_holder_lock) };
+
+    // Not under the lock, so that the receiver may do what it likes.
+    if let Some((receiver, surprise)) = told {
+        receiver.device_dead(surprise);
+    }
+}
+
+/// An open block device that no one else can claim.
+///
+/// The last reference may be dropped in any context; the device is closed a little later, see
+/// [`wait_closed`].
+///
+/// # Invariants
+///
+/// - `handle` is `Some` until the object is dropped, and is the holder of the device.
+/// - `file` is an open block device file that is owned by this object, `bdev` its device.
+/// - The object counts in [`DEVICES`].
+pub(crate) struct MemberDevice {
+    handle: Option<Pin<KBox<Handle>>>,
+    file: NonNull<bindings::file>,
+    bdev: NonNull<bindings::block_device>,
+    name: [u8; NAME_SIZE],
+}
+
+// SAFETY: Open files and block devices can be used from any thread. `Handle` is `Send`.
+unsafe impl Send for MemberDevice {}
+
+// SAFETY: All methods taking `&self` call functions of the block layer, which do their own locking,
+// or read single values. `Handle` is `Sync`.
+unsafe impl Sync for MemberDevice {}
+
+impl MemberDevice {
+    /// Opens and claims the block device at `path`, as seen by the current task. Task context.
+    ///
+    /// What others have written to the device through its page cache is on the device afterwards,
+    /// and the cache is empty.
+    ///
+    /// # Errors
+    ///
+    /// - [`EBUSY`] if someone else has claimed the device or, for a whole disk, a partition of it.
+    /// - [`ENOTBLK`] if it is not a block device; [`ENOENT`] and others from the path lookup.
+    /// - [`EROFS`] if it is read-only and `read_only` is not set.
+    /// - [`EOPNOTSUPP`] for zoned devices.
+    /// - [`ENXIO`] without a [`Runtime`](super::runtime::Runtime), and others from the device.
+    /// - [`ENOMEM`].
+    pub(crate) fn open(path: &CStr, read_only: bool) -> Result<Arc<Self>> {
+        let mut mode = sys::ERAID_CONST_BLK_OPEN_READ;
+        if !read_only {
+            mode |= sys::ERAID_CONST_BLK_OPEN_WRITE;
+        }
+        let handle = KBox::pin_init(Handle::new(), GFP_KERNEL)?;
+
+        // SAFETY: `path` is a C string. The handle stays where it is until the claim is given up.
+        let file = from_err_ptr(unsafe {
+            bindings::bdev_file_open_by_path(
+                path.as_char_ptr(),
+                mode,
+                ptr::from_ref::<Handle>(&handle).cast_mut().cast(),
+                &raw const HOLDER_OPS.0,
+            )
+        })?;
+        let file = NonNull::new(file).ok_or(ENXIO)?;
+        // SAFETY: `file` is an open block device file.
+        let bdev = NonNull::new(unsafe { bindings::file_bdev(file.as_ptr()) }).ok_or(ENXIO)?;
+        handle.file.store(file.as_ptr(), Relaxed);
+
+        // INVARIANT: All as opened above.
+        let mut device = Self {
+            handle: Some(handle),
+            file,
+            bdev,
+            name: [0; NAME_SIZE],
+        };
+        // SAFETY: `bdev` is valid, and the buffer is valid for writes of its length.
+        unsafe {
+            sys::eraid_bdev_name(bdev.as_ptr(), device.name.as_mut_ptr().cast(), NAME_SIZE);
+        }
+        device.check_usable(read_only)?;
+        // SAFETY: `bdev` is valid.
+        to_result(unsafe { bindings::sync_blockdev(bdev.as_ptr()) })?;
+        // SAFETY: `bdev` is valid.
+        unsafe { bindings::invalidate_bdev(bdev.as_ptr()) };
+
+        Ok(Arc::new(device, GFP_KERNEL)?)
+    }
+
+    fn check_usable(&self, read_only: bool) -> Result {
+        if self.features() & sys::ERAID_CONST_BLK_FEAT_ZONED != 0 {
+            return Err(EOPNOTSUPP);
+        }
+        if !read_only && self.is_read_only() {
+            return Err(EROFS);
+        }
+        Ok(())
+    }
+
+    /// Sends events to `receiver`, at once if the device is dead already and no one was told.
+    ///
+    /// The device keeps the receiver alive; if that owns the device in turn,
+    /// [`Self::disconnect`] breaks the cycle.
+    pub(crate) fn connect(&self, receiver: Arc<dyn DeviceEvents>) {
+        let Some(handle) = &self.handle else {
+            return;
+        };
+        let (old, told) = {
+            let mut events = handle.events.lock();
+            (events.receiver.replace(receiver), events.take_untold())
+        };
+        drop(old);
+        if let Some((receiver, surprise)) = told {
+            receiver.device_dead(surprise);
+        }
+    }
+
+    /// Sends no more events. One that is under way may still arrive.
+    pub(crate) fn disconnect(&self) {
+        if let Some(handle) = &self.handle {
+            let old = handle.events.lock().receiver.take();
+            drop(old);
+        }
+    }
+
+    /// Whether the device was removed. Any context.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.handle
+            .as_ref()
+            .is_none_or(|handle| handle.dead.load(Relaxed))
+    }
+
+    /// The size in 512-byte sectors; 0 after removal. Any context.
+    pub(crate) fn size_sectors(&self) -> u64 {
+        // SAFETY: `bdev` is valid by the type invariant. The field may change at any time.
+        unsafe { (&raw const (*self.bdev.as_ptr()).bd_nr_sectors).read_volatile() }
+    }
+
+    /// The unit that the device can address, in bytes: a power of two from 512 on. Any context.
+    pub(crate) fn logical_block_size(&self) -> u32 {
+        // SAFETY: `limit()` gives valid limits.
+        self.limit(|limits| unsafe { &raw const (*limits).logical_block_size })
+    }
+
+    /// The unit that the device writes without reading first, in bytes. Any context.
+    pub(crate) fn physical_block_size(&self) -> u32 {
+        // SAFETY: `limit()` gives valid limits.
+        self.limit(|limits| unsafe { &raw const (*limits).physical_block_size })
+    }
+
+    /// Whether the device is made of rotating disks. Any context.
+    pub(crate) fn is_rotational(&self) -> bool {
+        self.features() & sys::ERAID_CONST_BLK_FEAT_ROTATIONAL != 0
+    }
+
+    /// Whether the device refuses writes now. Any context.
+    pub(crate) fn is_read_only(&self) -> bool {
+        // SAFETY: `bdev` is valid by the type invariant.
+        unsafe { sys::eraid_bdev_read_only(self.bdev.as_ptr()) }
+    }
+
+    /// The kernel's name of the device, such as `sda1` or `dm-3`. Any context.
+    pub(crate) fn name(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.name).unwrap_or(c"")
+    }
+
+    /// The device number (`dev_t`). Any context.
+    pub(crate) fn dev(&self) -> u32 {
+        // SAFETY: `bdev` is valid by the type invariant; the field is constant.
+        unsafe { (*self.bdev.as_ptr()).bd_dev }
+    }
+
+    /// Reads `len` bytes at `sector` into `buf` at `off`, and waits for it.
+    ///
+    /// Task context, but not from `queue_rq`. Allocates no memory.
+    ///
+    /// # Errors
+    ///
+    /// [`ERANGE`] if the range is not inside the buffer, [`EINVAL`] if it is not made of sectors,
+    /// and the device's.
+    pub(crate) fn read_sync(
+        &self,
+        sector: u64,
+        buf: &mut PageBuf,
+        off: usize,
+        len: usize,
+    ) -> Result {
+        self.transfer_sync(bindings::req_op_REQ_OP_READ, sector, buf, off, len)
+    }
+
+    /// Writes `len` bytes of `buf` at `off` to `sector`, and waits for it.
+    ///
+    /// Task context, but not from `queue_rq`. Allocates no memory. A long range is written in
+    /// pieces; `flags` hold for each.
+    ///
+    /// # Errors
+    ///
+    /// [`ERANGE`] if the range is not inside the buffer, [`EINVAL`] if it is not made of sectors,
+    /// and the device's.
+    pub(crate) fn write_sync(
+        &self,
+        sector: u64,
+        buf: &PageBuf,
+        off: usize,
+        len: usize,
+        flags: SyncFlags,
+    ) -> Result {
+        let opf = bindings::req_op_REQ_OP_WRITE | flags.0;
+        self.transfer_sync(opf, sector, buf, off, len)
+    }
+
+    /// Makes what was written so far durable, and waits for it. Task context, but not from
+    /// `queue_rq`.
+    pub(crate) fn flush_sync(&self) -> Result {
+        // SAFETY: `bdev` is valid by the type invariant.
+        to_result(unsafe { bindings::blkdev_issue_flush(self.bdev.as_ptr()) })
+    }
+
+    /// Reads into or writes from `buf`, which has to be borrowed exclusively for reads.
+    fn transfer_sync(
+        &self,
+        opf: bindings::blk_opf_t,
+        mut sector: u64,
+        buf: &PageBuf,
+        mut off: usize,
+        mut len: usize,
+    ) -> Result {
+        buf.check(off, len)?;
+        if (off | len) % SECTOR_SIZE != 0 {
+            return Err(EINVAL);
+        }
+        while len > 0 {
+            // Up to SYNC_PAGES pages, of which the first may be partial.
+            let n = len.min(SYNC_PAGES * PAGE_SIZE - off % PAGE_SIZE);
+            self.transfer_pages(opf, sector, buf, off, n)?;
+            sector = sector.checked_add((n / SECTOR_SIZE) as u64).ok_or(ERANGE)?;
+            off += n;
+            len -= n;
+        }
+        Ok(())
+    }
+
+    /// One bio of [`Self::transfer_sync`].
+    fn transfer_pages(
+        &self,
+        opf: bindings::blk_opf_t,
+        sector: u64,
+        buf: &PageBuf,
+        off: usize,
+        len: usize,
+    ) -> Result {
+        let bio = Opaque::<bindings::bio>::uninit();
+        let mut vecs: [bindings::bio_vec; SYNC_PAGES] = pin_init::zeroed();
+
+        // SAFETY: `bio` is valid for writes, `bdev` is valid by the type invariant, and `vecs`
+        // has the given length. All outlive the bio's use below.
+        unsafe {
+            bindings::bio_init(
+                bio.get(),
+                self.bdev.as_ptr(),
+                vecs.as_mut_ptr(),
+                SYNC_PAGES as u16,
+                opf | sys::ERAID_CONST_REQ_SYNC | sys::ERAID_CONST_REQ_META,
+            )
+        };
+        // SAFETY: `bio` was initialised above.
+        unsafe { (*bio.get()).bi_iter.bi_sector = sector };
+        let added = buf.for_each_page(off, len, |page, off, n| {
+            // SAFETY: `bio` was initialised above, and `page` outlives its use.
+            let added =
+                unsafe { bindings::bio_add_page(bio.get(), page.as_ptr(), n as u32, off as u32) };
+            if added as usize == n {
+                Ok(())
+            } else {
+                Err(ERANGE)
+            }
+        });
+        let ret = added.and_then(|()| {
+            // SAFETY: `bio` is complete, and not in use. Its pages are borrowed by the caller, for
+            // reads exclusively, until this returns, at which time the bio is done.
+            to_result(unsafe { bindings::submit_bio_wait(bio.get()) })
+        });
+        // SAFETY: `bio` was initialised above and is not in use.
+        unsafe { bindings::bio_uninit(bio.get()) };
+        ret
+    }
+
+    /// One of the values that `field` points to in the device's limits.
+    fn limit<T: Copy>(&self, field: impl FnOnce(*const bindings::queue_limits) -> *const T) -> T {
+        // SAFETY: `bdev` and with it its queue are valid by the type invariant.
+        let limits = unsafe { &raw const (*(*self.bdev.as_ptr()).bd_queue).limits };
+        // SAFETY: The callers point to a field of valid limits. It may change at any time; as all
+        // readers of single limits, we get the old or the new value.
+        unsafe { field(limits).read_volatile() }
+    }
+
+    fn features(&self) -> bindings::blk_features_t {
+        // SAFETY: `limit()` gives valid limits.
+        self.limit(|limits| unsafe { &raw const (*limits).features })
+    }
+
+    /// The block device, valid as long as `self`.
+    pub(super) fn bdev(&self) -> *mut bindings::block_device {
+        self.bdev.as_ptr()
+    }
+
+    /// The directory of the block device in sysfs, valid as long as `self`.
+    pub(super) fn kobj(&self) -> *mut bindings::kobject {
+        // SAFETY: `bdev` is valid by the type invariant.
+        unsafe { &raw mut (*self.bdev.as_ptr()).bd_device.kobj }
+    }
+}
+
+impl Drop for MemberDevice {
+    fn drop(&mut self) {
+        let (Some(handle), Some(queue)) = (self.handle.take(), runtime::close_queue()) else {
+            // Cannot happen by the type invariant: a device that counts keeps the queue alive.
+            return;
+        };
+        CLOSING.inc();
+        queue.enqueue(handle);
+    }
+}
