@@ -37,7 +37,12 @@ use kernel::{
     }, //
 };
 
-use super::workqueue::WorkQueue;
+use super::{
+    device::MemberDevice,
+    disk::Disk,
+    tagset::Driver,
+    workqueue::WorkQueue, //
+};
 
 /// The longest text of a file: sysfs keeps one byte of the page for itself.
 const TEXT_MAX: usize = PAGE_SIZE - 1;
@@ -318,6 +323,22 @@ impl KobjectRef<'_> {
     pub(super) fn unlink(self, name: &CStr) {
         // SAFETY: The kobject is valid by the type invariant, and the name is a string.
         unsafe { bindings::sysfs_remove_link(self.as_ptr(), name.as_char_ptr()) };
+    }
+}
+
+impl<D: Driver> Disk<D> {
+    /// The disk's directory.
+    pub(crate) fn kobject(&self) -> KobjectRef<'_> {
+        // SAFETY: The kobject is part of the disk's device, which lives as long as `self`.
+        unsafe { KobjectRef::from_raw(NonNull::new_unchecked(self.kobj())) }
+    }
+}
+
+impl MemberDevice {
+    /// The block device's directory.
+    pub(crate) fn kobject(&self) -> KobjectRef<'_> {
+        // SAFETY: The kobject is part of the block device, which lives as long as `self`.
+        unsafe { KobjectRef::from_raw(NonNull::new_unchecked(self.kobj())) }
     }
 }
 
