@@ -43,8 +43,8 @@ module_build() {
 	if [ $rc = 0 ] && grep -q 'WARNING: modpost' "$log"; then rc=1; fi
 	exec {block}>&-
 	if [ $rc != 0 ]; then
-		grep -E -A 12 '^(error|warning)|WARNING|rror:' "$log" | head -n 80 >&2 || true
-		[ -s "$log" ] && tail -n 5 "$log" >&2
+		awk '/^error|^warning|WARNING|rror:/ { n = 13 } n-- > 0 && shown++ < 80' "$log" >&2
+		tail -n 5 "$log" >&2
 		die "the $flavour module does not build ($((SECONDS - start)) s)" "read $log"
 	fi
 	if grep -qE '^warning|: warning:' "$log"; then

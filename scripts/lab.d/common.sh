@@ -53,7 +53,7 @@ cache_init() {
 }
 
 cleanup() {
-	[ -z "${KERNELS_PID:-}" ] || kill "$KERNELS_PID" 2>/dev/null || true
+	if [ -n "${KERNELS_PID:-}" ]; then kill "$KERNELS_PID" 2>/dev/null || :; fi
 	rm -rf --one-file-system "$TMP"
 }
 

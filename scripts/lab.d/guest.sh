@@ -14,7 +14,7 @@ initrd_make() { # DIR
 		cp /usr/bin/busybox /tmp/i/bin/
 		cp /lab/repo/scripts/guest/initrd-init /tmp/i/init
 		for m in virtio_pci 9pnet_virtio 9p; do
-			modprobe -S "$1" --show-depends "$m" || true
+			modprobe -S "$1" --show-depends "$m"
 		done | while read -r what path rest; do
 			[ "$what" = insmod ] || continue
 			f=$(basename "$path" .xz)
@@ -109,10 +109,9 @@ cmd_shell() {
 	guest_env "$flavour" "${env[@]}" >"$dir/job/env"
 	if [ $# = 0 ]; then
 		local saved
-		saved=$(stty -g 2>/dev/null || true)
 		# The guest's terminal does echo and line editing.
-		stty raw -echo 2>/dev/null || true
-		guest_boot "$flavour" "$dir" || true
+		if saved=$(stty -g 2>/dev/null); then stty raw -echo; fi
+		if ! guest_boot "$flavour" "$dir"; then note "the guest ended by itself"; fi
 		[ -z "$saved" ] || stty "$saved"
 		return 0
 	fi

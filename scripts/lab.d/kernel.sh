@@ -52,7 +52,7 @@ debs_make() { # DIR
 		echo "$version" >version
 		echo "$abi" >abi
 	' - "$KERNEL_SERIES" "$KERNEL_PIN"
-	grep -a '^NOTE' "$CACHE/log/debs.log" >&3 || true
+	sed -n 's/^NOTE: /   /p' "$CACHE/log/debs.log" >&3
 }
 
 debs_setup() {

@@ -43,7 +43,7 @@ host_mirror() {
 # anything else of its apt configuration.
 host_apt_options() {
 	apt-config dump |
-		grep -E '^Acquire::(http|https|Check-|Retries|ForceIPv|Max-FutureTime)' || true
+		awk '/^Acquire::(http|https|Check-|Retries|ForceIPv|Max-FutureTime)/'
 }
 
 # What the lab needs on the machine itself.

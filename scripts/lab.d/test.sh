@@ -129,7 +129,7 @@ cargo_test() {
 	if [ $rc != 0 ]; then
 		# A crate that does not compile has no test lines.
 		[ "$FAILED" != "$before" ] || result FAIL host/cargo-test "$SECS" "status $rc"
-		grep -aE -A 15 '^error|panicked at' "$log" | head -n 60 | sed 's/^/      | /' >&3 || true
+		awk '/^error|panicked at/ { n = 15 } n-- > 0 && shown++ < 60 { print "      | " $0 }' "$log" >&3
 		say "      the whole log: $log"
 	fi
 }
@@ -187,9 +187,9 @@ suite_end() { # FLAVOUR SUITE RC
 	if [ -n "$why" ]; then
 		result FAIL "$id/(suite)" "$SECS" "$why"
 		S_BAD=1
+		tail -n 15 "$S_LOG" | sed 's/^/      | /' >&3
 	fi
 	if [ "$S_BAD" != 0 ]; then
-		tail -n 15 "$S_LOG" | sed 's/^/      | /' >&3
 		say "      the whole log: $S_LOG"
 		say "      the kernel's:  ${S_LOG%.log}.kernel.log"
 		say "      again:         scripts/lab test $1 $2"
@@ -207,7 +207,7 @@ read_guest() { # FLAVOUR DIR GUEST-PID
 			# Not even its own time-out works: end it from outside.
 			echo "# lab: no end in time, killing the guest" >>"${S_LOG:-/dev/null}"
 			S_TIMEOUT=1
-			pkill -KILL -P "$pid" || true
+			guest_kill "$pid"
 			deadline=$((SECONDS + 30))
 			continue
 		fi
@@ -279,6 +279,13 @@ read_guest() { # FLAVOUR DIR GUEST-PID
 	fi
 }
 
+# End a guest for good: PID is the subshell that waits for it.
+guest_kill() {
+	while kill -0 "$1" 2>/dev/null; do
+		pkill -KILL -P "$1" || sleep 0.1
+	done
+}
+
 guest_tests() { # FLAVOUR
 	local flavour=$1 dir pid todo line left count tt=1
 	declare -gA SUITE_SECONDS=()
@@ -316,8 +323,7 @@ guest_tests() { # FLAVOUR
 		exec 4<"$dir/out"
 		read_guest "$flavour" "$dir" "$pid"
 		exec 4<&-
-		pkill -KILL -P "$pid" || true
-		wait "$pid" || true
+		guest_kill "$pid"
 		if [ "${#DONE_SUITES[@]}" = "$count" ]; then
 			# It never came up: that fails the run, once for each suite.
 			cp "$dir/kernel.log" "$CACHE/log/test-$flavour-boot.kernel.log"
@@ -410,7 +416,6 @@ cmd_test() {
 	fi
 	[ ${#flavours[@]} = 0 ] || tools_build
 	for f in "${flavours[@]}"; do guest_tests "$f"; done
-	wait "$KERNELS_PID" || true
 	[ $((PASSED + FAILED)) -gt 0 ] || die "no test was selected" "see selftests/suites"
 	[ "$FAILED" = 0 ] || printf '   failed: %s\n' "${FAILURES[@]}" >&3
 	say "$PASSED passed, $FAILED failed$([ $SKIPPED = 0 ] || echo ", $SKIPPED skipped")"
