@@ -38,21 +38,22 @@ impl ArrayName {
 
     /// Checks a name.
     pub fn new(name: &str) -> Option<ArrayName> {
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || b"_.-".contains(&b);
+        if name.is_empty() || name.starts_with('.') || !name.bytes().all(allowed) {
+            return None;
+        }
         let mut bytes = [0; NAME_MAX];
         bytes
             .get_mut(..name.len())?
             .copy_from_slice(name.as_bytes());
-        ArrayName::from_padded(bytes)
+        Some(ArrayName(bytes))
     }
 
     /// Checks a name that is padded with zeros.
     fn from_padded(bytes: [u8; NAME_MAX]) -> Option<ArrayName> {
-        let len = bytes.iter().position(|b| *b == 0).unwrap_or(NAME_MAX);
-        let (name, padding) = bytes.split_at_checked(len)?;
-        let allowed = |b: &u8| b.is_ascii_alphanumeric() || b"_.-".contains(b);
-        let valid =
-            *name.first()? != b'.' && name.iter().all(allowed) && padding.iter().all(|b| *b == 0);
-        valid.then_some(ArrayName(bytes))
+        let name = ArrayName::new(ArrayName(bytes).as_str())?;
+        // What stands behind the first zero is not in the name.
+        (name.0 == bytes).then_some(name)
     }
 
     /// The name.
