@@ -97,29 +97,37 @@ cached() {
 	touch "$CACHED/.lab-key"
 }
 
-# Everything cached that no current key asks for, the longest unused first.
+# Everything that no current key asks for, the longest unused first; other
+# checkouts' builds are among it.
 stale_entries() {
-	local d
-	find "$CACHE" -mindepth 2 -maxdepth 2 -name .lab-key -printf '%T@ %h\n' | sort -n |
-		while read -r _ d; do
-			case " ${WANTED[*]} " in
-			*" ${d##*/} "*) ;;
-			*) printf '%s\n' "$d" ;;
-			esac
-		done
+	local wanted=" ${WANTED[*]} " f name
+	for f in "${FLAVOURS[@]}"; do wanted+="$f-$(kernel_key "$f") "; done
+	{
+		find "$CACHE" -mindepth 2 -maxdepth 2 -name .lab-key -printf '%T@ %h\n'
+		find "$CACHE/build" -mindepth 1 -maxdepth 1 -type d -printf '%T@ %p\n'
+	} | sort -n | while read -r _ f; do
+		name=${f##*/}
+		case $wanted in *" $name "*) continue ;; esac
+		case $name in
+		"$(key_of "$REPO")"-* | initrd-*) ;;
+		*) printf '%s\n' "$f" ;;
+		esac
+	done
 }
 
 cache_size_mb() { du -sm "$CACHE" 2>/dev/null | cut -f 1; }
 
-# Keep the cache under its maximum. Only when nobody else uses it.
+# Keep the cache under its maximum: only when nobody else uses it, and only
+# when this run got as far as knowing the current keys.
 cache_prune() {
 	local max=$((${ERAID_CACHE_MAX_GB:-20} * 1024)) d
-	[ -n "$(stale_entries)" ] || return 0
-	flock -n -x 8 || return 0
-	for d in $(stale_entries); do
-		[ "$(cache_size_mb)" -gt "$max" ] || break
-		note "cache over ${ERAID_CACHE_MAX_GB:-20} GB: removing stale $(basename "$d")"
-		rm -rf --one-file-system "$d"
-	done
+	[ -n "${COMPILER:-}" ] || return 0
+	if flock -n -x 8; then
+		for d in $(stale_entries); do
+			[ "$(cache_size_mb)" -gt "$max" ] || break
+			note "cache over ${ERAID_CACHE_MAX_GB:-20} GB: removing stale $(basename "$d")"
+			rm -rf --one-file-system "$d"
+		done
+	fi
 	flock -s 8
 }
