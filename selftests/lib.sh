@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# What the driver's tests share: members to build arrays from, the control
+# files with their errors, the oracle. Source ktap_helpers.sh first; call
+# "start" before anything else and "finish" at the end. Everything that was
+# made here is gone afterwards, also when the script dies.
+
+readonly CONTROL=/sys/class/eraid-control
+readonly NULLB=/sys/kernel/config/nullb
+readonly EXERCISE=$ERAID_TOOLS/eraid-exercise
+readonly STORE=$ERAID_TOOLS/eraid-store
+readonly WORK=${TMPDIR:-/tmp}
+SEED=${SEED:-$((RANDOM * 32768 + RANDOM + 1))}
+SOAK=${ERAID_SOAK:-}
+
+# --- start and end ------------------------------------------------------------
+
+# Loads the driver and says the seed with which this run can be repeated.
+start() {
+	local tool
+	for tool in "$EXERCISE" "$STORE"; do
+		[ -x "$tool" ] || t_bail "$tool is missing"
+	done
+	t_note "seed $SEED (SEED=$SEED repeats this run)"
+	trap clean_up EXIT
+	driver_load || t_bail "the driver does not load: $(dmesg | tail -n 3)"
+}
+
+driver_load() { [ -d "$CONTROL" ] || insmod "$ERAID_KO"; }
+
+# Everything goes, the driver last: it must unload.
+finish() {
+	clean_up
+	trap - EXIT
+	t_run driver_unloads driver_unload
+	t_end
+}
+
+# A command that just closed the device may still hold a reference for a moment.
+driver_unload() { wait_until 5 rmmod eraid; }
+
+clean_up() {
+	local name
+	for name in $(mounts_under "$WORK"); do umount -l "$name"; done
+	dm_wake_all
+	for name in $(arrays); do store "$CONTROL/stop" "$name" || true; done
+	dm_remove_all
+	for name in "$NULLB"/*/; do
+		[ -d "$name" ] && null_remove "$(basename "$name")"
+	done
+	return 0
+}
+
+mounts_under() { awk -v dir="$1/" 'index($2 "/", dir) == 1 && $2 "/" != dir { print $2 }' /proc/mounts; }
+
+# must CMD...: for what the test itself needs; without it there is no test.
+must() { "$@" || t_bail "failed: $*"; }
+
+# wait_until SECONDS CMD...: CMD until it succeeds.
+wait_until() {
+	local tries=$(($1 * 20))
+	shift
+	until "$@" 2>/dev/null; do
+		[ $((tries -= 1)) -gt 0 ] || return 1
+		sleep 0.05
+	done
+}
+
+# by_flavour STOCK UML: emulated guests are some ten times slower than UML ones.
+by_flavour() { if [ "$ERAID_FLAVOUR" = stock ]; then echo "$1"; else echo "$2"; fi; }
+
+# soak NORMAL SOAK: a count for "lab test" and for "lab soak".
+soak() { if [ -n "$SOAK" ]; then echo "$2"; else echo "$1"; fi; }
+
+# Choices of the scripts themselves follow from the seed too.
+random_below() { # BOUND; sets RANDOM_NUMBER
+	RANDOM_STATE=$((${RANDOM_STATE:-$SEED} * 6364136223846793005 + 1442695040888963407))
+	RANDOM_NUMBER=$((((RANDOM_STATE >> 33) & 0x7fffffff) % $1))
+}
+
+# --- devices ------------------------------------------------------------------
+
+# null_member NAME MB [ATTRIBUTE=VALUE...]: a disk in memory, /dev/NAME.
+# Attributes are null_blk's: blocksize=4096, cache_size=8 (MB of volatile
+# cache), completion_nsec=8000000 with irqmode=2.
+null_member() {
+	local dir=$NULLB/$1 pair
+	must mkdir "$dir"
+	for pair in "size=$2" memory_backed=1 "${@:3}" power=1; do
+		must null_set "$dir/${pair%%=*}" "${pair#*=}"
+	done
+	need_block_dev "/dev/$1"
+}
+
+null_set() { echo "$2" >"$1"; }
+
+null_remove() {
+	echo 0 >"$NULLB/$1/power"
+	rmdir "$NULLB/$1"
+}
+
+# null_members COUNT MB [ATTRIBUTE=VALUE...]: m0, m1, ...; sets MEMBERS.
+null_members() {
+	local i
+	MEMBERS=()
+	for ((i = 0; i < $1; i++)); do
+		null_member "m$i" "${@:2}"
+		MEMBERS+=("/dev/m$i")
+	done
+}
+
+# dm NAME TABLE: a device-mapper device; sets DM to its node. There is no udev,
+# so the name under /dev/mapper must not be used.
+dm() {
+	must dmsetup create "$1" --noudevsync --table "$2"
+	DM=/dev/$(dm_kernel_name "$1")
+	need_block_dev "$DM"
+}
+
+dm_kernel_name() { dmsetup info -c --noheadings -o blkdevname "$1"; }
+dm_remove() { wait_until 5 dmsetup remove --noudevsync "$1"; }
+
+# dm_change NAME TABLE: another table on the same device, nothing lost.
+dm_change() {
+	must dmsetup load "$1" --table "$2"
+	must dmsetup suspend --nolockfs --noudevsync "$1"
+	must dmsetup resume --noudevsync "$1"
+}
+
+# A stopped device answers nothing until it goes on.
+dm_stop_answering() { must dmsetup suspend --noflush --nolockfs --noudevsync "$1"; }
+dm_answer_again() { must dmsetup resume --noudevsync "$1"; }
+
+dm_names() { dmsetup ls 2>/dev/null | awk '/\t/ { print $1 }'; }
+
+dm_wake_all() {
+	local name
+	for name in $(dm_names); do dmsetup resume --noudevsync "$name"; done
+}
+
+dm_remove_all() {
+	local name pass
+	# Stacked devices go from the top down.
+	for pass in 1 2 3; do
+		for name in $(dm_names); do
+			dmsetup remove --noudevsync "$name" 2>/dev/null ||
+				[ $pass != 3 ] || dmsetup remove --force --noudevsync "$name"
+		done
+	done
+}
+
+sectors() { blockdev --getsz "$1"; }
+kernel_name() { basename "$(readlink -f "$1")"; }
+
+# linear_table DEVICE [OFFSET [LENGTH]] in sectors, and tables of one target
+# over a whole device.
+linear_table() { echo "0 ${3:-$(($(sectors "$1") - ${2:-0}))} linear $1 ${2:-0}"; }
+delay_table() { echo "0 $(sectors "$1") delay $1 0 $2 $1 0 ${3:-0}"; } # READ_MS [WRITE_MS]
+error_table() { echo "0 $(sectors "$1") error"; }
+
+# Members under dm-linear, so that their behaviour can be changed: d0, d1, ...
+# over m0, m1, ...; MEMBERS becomes the nodes on top.
+wrap_members() {
+	local i wrapped=()
+	for ((i = 0; i < ${#MEMBERS[@]}; i++)); do
+		dm "d$i" "$(linear_table "${MEMBERS[i]}")"
+		wrapped+=("$DM")
+	done
+	MEMBERS=("${wrapped[@]}")
+}
+
+# copy_device FROM TO: all of it; what is zero costs no memory.
+copy_device() {
+	need_block_dev "$1" "$2"
+	dd if="$1" of="$2" bs=1M iflag=direct oflag=direct conv=sparse status=none
+}
+
+# The n-th field of a device's statistics: 1 reads, 5 writes, 16 flushes.
+device_stat() { awk -v n="$2" '{ print $n }' "/sys/class/block/$(kernel_name "$1")/stat"; }
+
+# --- the driver's control files -----------------------------------------------
+
+# store FILE LINE: writes the line; sets ERRNO to its name, "ok" when it was
+# taken, and WHY to what last_error says.
+store() {
+	local answer
+	answer=$("$STORE" "$1" --text "$2" 2>&1)
+	ERRNO=${answer#result=}
+	ERRNO=${ERRNO%% hit=*}
+	WHY=
+	[ "$ERRNO" = ok ] && return 0
+	WHY=$(tail -n 1 "$CONTROL/last_error" 2>/dev/null)
+	return 1
+}
+
+control() { store "$CONTROL/$1" "$2"; }
+
+arrays() {
+	local link
+	for link in "$CONTROL"/arrays/*; do
+		[ -L "$link" ] && basename "$(readlink -f "$link")"
+	done
+}
+
+# with_commas ITEM...
+with_commas() { local IFS=,; echo "$*"; }
+
+# array_create NAME ARGUMENTS...: members=... unless given is MEMBERS. Sets
+# ARRAY (eraidN), NODE (/dev/eraidN) and A (its sysfs directory).
+array_create() {
+	local line="name=$1 ${*:2}"
+	case $line in *members=*) ;; *) line+=" members=$(with_commas "${MEMBERS[@]}")" ;; esac
+	control create "$line" || t_note "create: $ERRNO: $WHY" || true
+	[ "$ERRNO" = ok ] && array_use "$1"
+}
+
+# array_assemble NAME ARGUMENTS...
+array_assemble() {
+	local line="${*:2}"
+	case $line in *members=*) ;; *) line="members=$(with_commas "${MEMBERS[@]}") $line" ;; esac
+	control assemble "${line% }" || t_note "assemble: $ERRNO: $WHY" || true
+	[ "$ERRNO" = ok ] && array_use "$1"
+}
+
+array_use() {
+	[ -L "$CONTROL/arrays/$1" ] || return 1
+	ARRAY=$(basename "$(readlink -f "$CONTROL/arrays/$1")")
+	NODE=/dev/$ARRAY
+	A=/sys/block/$ARRAY/eraid
+	need_block_dev "$NODE"
+}
+
+# Nobody may hold the device when it is stopped; a closing process takes a moment.
+array_stop() { wait_until 10 control stop "$1"; }
+
+attr() { cat "$A/$1"; }
+attr_is() { [ "$(attr "$1")" = "$2" ]; }
+
+# member_dir SLOT: the member's sysfs directory; member_of SLOT: its node.
+member_dir() { readlink -f "$A/rd$1"; }
+member_of() { local dir; dir=$(basename "$(member_dir "$1")"); echo "/dev/${dir#dev-}" | tr '!' /; }
+
+# dir_of NODE: the directory of the member on that node.
+dir_of() { echo "$A/dev-$(kernel_name "$1")"; }
+
+member_fail() { must store "$(dir_of "$1")/state" faulty; }
+member_remove() {
+	local dir
+	dir=$(dir_of "$1")
+	must store "$dir/state" remove
+	# Removal happens behind the write, which cannot remove its own file.
+	wait_until 5 test ! -e "$dir" || t_bail "$1 is still a member"
+}
+
+# --- the oracle ---------------------------------------------------------------
+# dm-raid, dm-stripe and plain copies know the same layouts from elsewhere.
+
+# oracle_copy: copies every member that is left to c0, c1, ... Sets COPIES, by
+# slot; a missing member is "-". The array must be quiet.
+oracle_copy() {
+	local slot disks member
+	disks=$(attr raid_disks)
+	COPIES=()
+	for ((slot = 0; slot < disks; slot++)); do
+		COPIES+=(-)
+		[ -L "$A/rd$slot" ] || continue
+		grep -q in_sync "$(member_dir "$slot")/state" || continue
+		member=$(member_of "$slot")
+		null_member "c$slot" $(($(sectors "$member") / 2048)) \
+			blocksize="$(blockdev --getss "$member")"
+		must copy_device "$member" "/dev/c$slot"
+		COPIES[slot]=/dev/c$slot
+	done
+	oracle_note
+}
+
+# What the tables below need to know of the array, which may be gone by then.
+oracle_note() {
+	local slot
+	O_LEVEL=$(attr level)
+	O_CHUNK=$(($(attr chunk_size) / 512))
+	O_SIZE=$(($(attr component_size) * 2))
+	for ((slot = 0; slot < ${#COPIES[@]}; slot++)); do
+		[ "${COPIES[slot]}" = - ] || O_OFFSET=$(cat "$(member_dir "$slot")/offset")
+	done
+}
+
+# oracle [SLOT]: makes the device that the copies hold, without the member of
+# SLOT; sets ORACLE to its node.
+oracle() {
+	local slot n=${#COPIES[@]} args=() slices=()
+	for ((slot = 0; slot < n; slot++)); do
+		if [ "${COPIES[slot]}" = - ] || [ "$slot" = "${1:-}" ]; then
+			slices+=(-)
+			continue
+		fi
+		dm "slice$slot" "$(linear_table "${COPIES[slot]}" "$O_OFFSET" "$O_SIZE")"
+		slices+=("$DM")
+	done
+	case $O_LEVEL in
+	raid0)
+		for slot in "${slices[@]}"; do args+=("$slot" 0); done
+		dm oracle "0 $((O_SIZE * n)) striped $n $O_CHUNK ${args[*]}"
+		;;
+	raid1) for slot in "${slices[@]}"; do [ "$slot" = - ] || DM=$slot; done ;;
+	raid5)
+		for slot in "${slices[@]}"; do args+=(- "$slot"); done
+		dm oracle "0 $((O_SIZE * (n - 1))) raid raid5_ls 2 $O_CHUNK nosync $n ${args[*]}"
+		;;
+	*) t_bail "no oracle for $O_LEVEL" ;;
+	esac
+	ORACLE=$DM
+}
+
+oracle_end() {
+	local slot
+	[ "$O_LEVEL" = raid1 ] || must dm_remove oracle
+	for ((slot = 0; slot < ${#COPIES[@]}; slot++)); do
+		! dmsetup info "slice$slot" >/dev/null 2>&1 || must dm_remove "slice$slot"
+	done
+}
+
+# oracle_drop: the copies go.
+oracle_drop() {
+	local copy
+	for copy in "${COPIES[@]}"; do
+		[ "$copy" = - ] || null_remove "$(basename "$copy")"
+	done
+}
+
+# oracle_verify NAME LOG [VERIFY OPTIONS...]: the copies hold what the log says,
+# all of them, and with each single one absent that the level can do without.
+oracle_verify() {
+	local name=$1 log=$2 slot present=0 without=()
+	shift 2
+	for slot in "${COPIES[@]}"; do [ "$slot" = - ] || present=$((present + 1)); done
+	[ "$O_LEVEL" = raid1 ] || without=("")
+	# One more may be absent where none is yet; of a RAID-1, all but one.
+	if [ "$O_LEVEL" = raid5 ] && [ $present = ${#COPIES[@]} ]; then
+		for slot in "${!COPIES[@]}"; do without+=("$slot"); done
+	fi
+	for slot in "${without[@]}"; do
+		oracle "$slot"
+		t_run "${name}_oracle${slot:+_without_$slot}" \
+			"$EXERCISE" verify "$ORACLE" --log "$log" "$@"
+		oracle_end
+	done
+	[ "$O_LEVEL" = raid1 ] || return 0
+	oracle_verify_halves "$name" "$log" "$@"
+}
+
+# Every half of a RAID-1 alone.
+oracle_verify_halves() {
+	local name=$1 log=$2 slot all=("${COPIES[@]}")
+	shift 2
+	for slot in "${!all[@]}"; do
+		[ "${all[slot]}" != - ] || continue
+		COPIES=("${all[slot]}")
+		oracle
+		t_run "${name}_oracle_only_$slot" "$EXERCISE" verify "$ORACLE" --log "$log" "$@"
+		oracle_end
+	done
+	COPIES=("${all[@]}")
+}
