@@ -23,10 +23,16 @@ use kernel::{
     sync::Arc, //
 };
 
-use super::sysfs::{
-    Attributes,
-    FileEntry,
-    KobjectRef, //
+use super::{
+    runtime::{
+        Count,
+        REGISTERED, //
+    },
+    sysfs::{
+        Attributes,
+        FileEntry,
+        KobjectRef, //
+    }, //
 };
 
 /// A class with a directory for links, and as yet no files (see [`ControlFiles`]).
@@ -121,19 +127,26 @@ impl Drop for ControlClass {
 pub(crate) struct ControlFiles<T: Attributes> {
     class: Arc<ControlClass>,
     files: KVec<FileEntry<T, bindings::class_attribute>>,
+    /// Given back after the files have been removed.
+    _count: Count,
 }
 
 impl<T: Attributes> ControlFiles<T> {
     /// Adds the files of `data` to the class. They can be used before this returns. Task context;
-    /// `EEXIST`, `ENOMEM`.
+    /// `EEXIST`, `ENOMEM`, `ENXIO` without a [`Runtime`](super::runtime::Runtime).
     pub(crate) fn add(class: Arc<ControlClass>, data: Arc<T>) -> Result<Self> {
+        let count = REGISTERED.count()?;
         let files = FileEntry::table(&data, |attr| bindings::class_attribute {
             attr,
             show: Some(show_callback::<T>),
             store: Some(store_callback::<T>),
         })?;
         // Dropping this removes the files made so far: removing one that was not made is harmless.
-        let this = Self { class, files };
+        let this = Self {
+            class,
+            files,
+            _count: count,
+        };
         for file in this.files.iter() {
             // SAFETY: The class is valid, and the entry stays where it is until `drop` has removed
             // the file.

@@ -32,6 +32,9 @@ pub(super) static DEVICES: Counter = Counter::new();
 /// Devices whose last reference is gone and that are being closed.
 pub(super) static CLOSING: Counter = Counter::new();
 
+/// Work queues, and directories and files in sysfs, which call code of this module.
+pub(super) static REGISTERED: Counter = Counter::new();
+
 /// Whether objects may be made, that is, whether there is a [`Runtime`] that is not being dropped.
 static ACTIVE: Atomic<bool> = Atomic::new(false);
 
@@ -167,6 +170,9 @@ impl Runtime {
 impl Drop for Runtime {
     fn drop(&mut self) {
         ACTIVE.xchg(false, Full);
+        // Dropped by now, unless the driver leaked one: then this waits for ever, which is better
+        // than calls of code that is gone.
+        REGISTERED.wait_zero();
         DISKS.wait_zero();
         DEVICES.wait_zero();
 

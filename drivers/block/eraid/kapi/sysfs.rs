@@ -40,6 +40,10 @@ use kernel::{
 use super::{
     device::MemberDevice,
     disk::Disk,
+    runtime::{
+        Count,
+        REGISTERED, //
+    },
     tagset::Driver,
     workqueue::WorkQueue, //
 };
@@ -363,6 +367,8 @@ struct Node<T: Attributes> {
     files: KVec<FileEntry<T, bindings::kobj_attribute>>,
     #[pin]
     removal: Work<Self>,
+    /// Given back after the files have been removed.
+    _count: Count,
 }
 
 // SAFETY: A kobject may be used and removed by any thread; the entries are `Send` as `T` is both.
@@ -398,8 +404,10 @@ impl<T: Attributes> Kobject<T> {
     /// Makes the directory `name` (with `!` for `/`) in `parent`, with the files of `data`.
     ///
     /// The files can be used before this returns. Task context. `EEXIST` if the name exists (the
-    /// kernel logs it, with the reason of any other failure), `ENOMEM`.
+    /// kernel logs it, with the reason of any other failure), `ENOMEM`, `ENXIO` without a
+    /// [`Runtime`](super::runtime::Runtime).
     pub(crate) fn add(parent: KobjectRef<'_>, name: &CStr, data: Arc<T>) -> Result<Self> {
+        let count = REGISTERED.count()?;
         let files = FileEntry::table(&data, |attr| bindings::kobj_attribute {
             attr,
             __bindgen_anon_1: bindings::kobj_attribute__bindgen_ty_1 {
@@ -420,6 +428,7 @@ impl<T: Attributes> Kobject<T> {
                 kobj,
                 files,
                 removal <- new_work!("Kobject::removal"),
+                _count: count,
             }),
             GFP_KERNEL,
         )
@@ -468,7 +477,8 @@ impl<T: Attributes> Kobject<T> {
 
     /// Removes the directory in a work item on `queue`. Any context, and it cannot fail.
     ///
-    /// For a directory that is removed by a write to one of its own files.
+    /// For a directory that is removed by a write to one of its own files. Its name can be used
+    /// again once it is gone, for instance after a flush of the queue.
     pub(crate) fn remove_later(self, queue: &WorkQueue) {
         queue.enqueue(self.0);
     }

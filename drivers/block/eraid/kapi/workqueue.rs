@@ -28,6 +28,11 @@ use kernel::{
     }, //
 };
 
+use super::runtime::{
+    Count,
+    REGISTERED, //
+};
+
 pub(crate) use kernel::workqueue::{
     impl_has_delayed_work,
     impl_has_work,
@@ -64,7 +69,11 @@ impl Concurrency {
 /// # Invariants
 ///
 /// The pointer is to a work queue made by `alloc_workqueue`, owned by this value.
-pub(crate) struct WorkQueue(NonNull<bindings::workqueue_struct>);
+pub(crate) struct WorkQueue {
+    wq: NonNull<bindings::workqueue_struct>,
+    /// Given back when the queue has been destroyed.
+    _count: Count,
+}
 
 // SAFETY: A work queue may be used and destroyed by any thread.
 unsafe impl Send for WorkQueue {}
@@ -77,6 +86,7 @@ impl WorkQueue {
     /// At most `max_active` of its items run at once (per CPU for [`Concurrency::PerCpu`]); 0 is
     /// the kernel's default. Task context; `ENOMEM`.
     pub(crate) fn new(name: &CStr, concurrency: Concurrency, max_active: i32) -> Result<Self> {
+        let count = REGISTERED.count()?;
         let flags = bindings::wq_flags_WQ_MEM_RECLAIM | concurrency.flags();
         // SAFETY: Format and argument are NUL-terminated strings and fit each other; the name is
         // copied.
@@ -89,12 +99,15 @@ impl WorkQueue {
             )
         };
         // INVARIANT: `alloc_workqueue` returned a queue that nobody else knows.
-        NonNull::new(wq).map(Self).ok_or(ENOMEM)
+        Ok(Self {
+            wq: NonNull::new(wq).ok_or(ENOMEM)?,
+            _count: count,
+        })
     }
 
     fn queue(&self) -> &Queue {
         // SAFETY: By the type invariant the pointer is valid for as long as `self` is.
-        unsafe { Queue::from_raw(self.0.as_ptr()) }
+        unsafe { Queue::from_raw(self.wq.as_ptr()) }
     }
 
     /// Queues `item`; any context. See `Queue::enqueue` of the kernel crate.
@@ -151,7 +164,7 @@ impl WorkQueue {
     /// Task context, never from an item of this queue.
     pub(crate) fn flush(&self) {
         // SAFETY: By the type invariant the queue is valid.
-        unsafe { bindings::__flush_workqueue(self.0.as_ptr()) };
+        unsafe { bindings::__flush_workqueue(self.wq.as_ptr()) };
     }
 }
 
@@ -167,7 +180,7 @@ impl Drop for WorkQueue {
             return;
         }
         // SAFETY: By the type invariant the queue is valid and ours; no reference to it is left.
-        unsafe { bindings::destroy_workqueue(self.0.as_ptr()) };
+        unsafe { bindings::destroy_workqueue(self.wq.as_ptr()) };
     }
 }
 
