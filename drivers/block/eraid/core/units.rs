@@ -193,6 +193,12 @@ impl Slot {
         self.0
     }
 
+    /// The slot's bit in a set. The mask changes nothing; it spares a check of the shift.
+    #[inline]
+    const fn bit(self) -> u64 {
+        1 << (self.0 & 63)
+    }
+
     /// The number as an index, 0 to 63.
     #[inline]
     pub const fn index(self) -> usize {
@@ -217,7 +223,7 @@ impl SlotSet {
     /// The set of one slot.
     #[inline]
     pub const fn single(slot: Slot) -> SlotSet {
-        SlotSet(1 << slot.0)
+        SlotSet(slot.bit())
     }
 
     /// The set of the slots 0 to `count` - 1; all 64 where `count` is greater.
@@ -244,21 +250,21 @@ impl SlotSet {
     /// Whether `slot` is in the set.
     #[inline]
     pub const fn contains(self, slot: Slot) -> bool {
-        self.0 & (1 << slot.0) != 0
+        self.0 & slot.bit() != 0
     }
 
     /// The set with `slot` in it.
     #[inline]
     #[must_use]
     pub const fn with(self, slot: Slot) -> SlotSet {
-        SlotSet(self.0 | 1 << slot.0)
+        SlotSet(self.0 | slot.bit())
     }
 
     /// The set with `slot` not in it.
     #[inline]
     #[must_use]
     pub const fn without(self, slot: Slot) -> SlotSet {
-        SlotSet(self.0 & !(1 << slot.0))
+        SlotSet(self.0 & !slot.bit())
     }
 
     /// Puts `slot` in.

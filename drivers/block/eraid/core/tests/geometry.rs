@@ -196,6 +196,12 @@ fn count_in_bands(geometry: &Geometry, start: u64, len: u64, bands: &[Band]) -> 
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 2000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
     #[test]
     fn any_place_leads_back(
         level in prop::sample::select(LEVELS.to_vec()),
