@@ -7,9 +7,17 @@
 # One build directory for each checkout and flavour.
 build_dir() { printf '%s\n' "$CACHE/build/$(key_of "$REPO")-$1"; }
 
+# The files of the checkout, tracked or new, not ignored; NUL-separated.
+repo_files() {
+	git -C "$REPO" ls-files -co --exclude-standard -z | sort -zu |
+		while IFS= read -r -d '' f; do
+			if [ -e "$REPO/$f" ] || [ -L "$REPO/$f" ]; then printf '%s\0' "$f"; fi
+		done
+}
+
 copy_tree() { # DIR
 	local list=$1.list
-	git -C "$REPO" ls-files -co --exclude-standard -z | sort -zu >"$list.new"
+	repo_files >"$list.new"
 	# By checksum and without times: a file that changed gets today's date, so
 	# that make sees it, whatever its own date says.
 	(cd "$REPO" && rsync -rlpc --no-times --ignore-missing-args --from0 \
@@ -19,9 +27,6 @@ copy_tree() { # DIR
 		comm -z -23 "$list" "$list.new" | (cd "$1" && xargs -0 -r rm -f --)
 	fi
 	mv "$list.new" "$list"
-	(cd "$1" && tr '\0' '\n' <"$list" | while read -r f; do
-		[ -e "$REPO/$f" ] || [ -L "$REPO/$f" ] || rm -f -- "$f"
-	done)
 }
 
 # module_build FLAVOUR [make arguments]; kernel_setup FLAVOUR ran before.

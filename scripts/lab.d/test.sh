@@ -71,9 +71,8 @@ in_root_cargo() { # CMD...
 
 check_shellcheck() {
 	local files=()
-	mapfile -t files < <(cd "$REPO" && git ls-files -co --exclude-standard |
-		while read -r f; do
-			[ -f "$f" ] || continue
+	mapfile -t files < <(cd "$REPO" && repo_files |
+		while IFS= read -r -d '' f; do
 			case $f in
 			*.sh) echo "$f" ;;
 			*.rs | *.c | *.h | *.md | *.toml) ;;
@@ -85,8 +84,7 @@ check_shellcheck() {
 
 check_rustfmt() {
 	local files=()
-	mapfile -t files < <(cd "$REPO" && git ls-files -co --exclude-standard '*.rs' |
-		while read -r f; do [ ! -f "$f" ] || echo "$f"; done)
+	mapfile -t files < <(repo_files | tr '\0' '\n' | grep '\.rs$')
 	[ ${#files[@]} -gt 0 ] || return 0
 	in_root -r "$SRC:src" -r "$REPO:repo" -- bash -euc 'cd /lab/repo
 		rustfmt --check --edition 2021 --config-path /lab/src/.rustfmt.toml "$@"' - "${files[@]}"
