@@ -362,9 +362,16 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
         /// Against a plain array of flags.
         #[test]
-        fn as_a_set_of_sectors(ops in prop::collection::vec((any::<bool>(), 0u64..60, 0u64..12), 1..40)) {
+        fn as_a_set_of_sectors(
+            ops in prop::collection::vec((any::<bool>(), 0u64..60, 0u64..12), 1..40),
+        ) {
             let mut list = list();
             let mut model = [false; 80];
             for (add, start, len) in ops {

@@ -99,6 +99,11 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
         #[test]
         fn multiplication_distributes(a: u8, b: u8, c: u8) {
             prop_assert_eq!(multiply(a, b ^ c), multiply(a, b) ^ multiply(a, c));

@@ -232,8 +232,9 @@ proptest! {
                 prop_assert_eq!(offset.is_some(), touched);
                 if let Some(offset) = offset {
                     // The rows of a column are contiguous in the request.
-                    let last = geometry.address(band.stripe, column, band.rows.hi - 1).unwrap();
-                    prop_assert_eq!(offset.get() + u64::from(band.rows.len()), last.get() + 1 - start);
+                    let last = geometry.address(band.stripe, column, band.rows.hi - 1);
+                    let end = last.unwrap().get() + 1 - start;
+                    prop_assert_eq!(offset.get() + u64::from(band.rows.len()), end);
                 }
             }
         }
