@@ -38,11 +38,6 @@ data_test() {
 	rm "$log"
 }
 
-drop_members() {
-	local node
-	for node in "${MEMBERS[@]}"; do null_remove "$(basename "$node")"; done
-}
-
 start
 data_test 0 2 64
 data_test 0 5 8

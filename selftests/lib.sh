@@ -159,6 +159,17 @@ linear_table() { echo "0 ${3:-$(($(sectors "$1") - ${2:-0}))} linear $1 ${2:-0}"
 delay_table() { echo "0 $(sectors "$1") delay $1 0 $2 $1 0 ${3:-0}"; } # READ_MS [WRITE_MS]
 error_table() { echo "0 $(sectors "$1") error"; }
 
+# fail_table DEVICE error_reads|error_writes [START LENGTH]: such commands fail,
+# in the given sectors or everywhere; error_writes fails flushes too.
+fail_table() {
+	local all start=${3:-0} len
+	all=$(sectors "$1")
+	len=${4:-$all}
+	[ "$start" = 0 ] || echo "0 $start linear $1 0"
+	echo "$start $len flakey $1 $start 0 1 1 $2"
+	[ $((start + len)) = "$all" ] || echo "$((start + len)) $((all - start - len)) linear $1 $((start + len))"
+}
+
 # Members under dm-linear, so that their behaviour can be changed: d0, d1, ...
 # over m0, m1, ...; MEMBERS becomes the nodes on top.
 wrap_members() {
@@ -168,6 +179,15 @@ wrap_members() {
 		wrapped+=("$DM")
 	done
 	MEMBERS=("${wrapped[@]}")
+}
+
+# What is below a wrapped member: under d2 lies m2.
+below() { echo "/dev/m${1#d}"; }
+
+drop_members() {
+	local dir
+	dm_remove_all
+	for dir in "$NULLB"/m*/; do [ ! -d "$dir" ] || null_remove "$(basename "$dir")"; done
 }
 
 # copy_device FROM TO: all of it; what is zero costs no memory.
@@ -251,6 +271,39 @@ member_remove() {
 	must store "$dir/state" remove
 	# Removal happens behind the write, which cannot remove its own file.
 	wait_until 5 test ! -e "$dir" || t_bail "$1 is still a member"
+}
+
+# slot_of_data STRIPE COLUMN: where RAID-5's left-symmetric layout has a chunk;
+# parity_slot STRIPE.
+parity_slot() { echo $((O_DISKS - 1 - $1 % O_DISKS)); }
+slot_of_data() { echo $((($(parity_slot "$1") + 1 + $2) % O_DISKS)); }
+
+# quiet: nothing is left to be synchronised.
+quiet() { [ "$(attr sync_action)" = idle ]; }
+wait_quiet() { wait_until 60 quiet; }
+
+# data_on SLOT: sets START and LENGTH in bytes to a chunk of a RAID-5 that lies
+# on that slot, behind the first COUNT such ones.
+data_on() {
+	local stripe column skip=${2:-0}
+	O_DISKS=$(attr raid_disks)
+	LENGTH=$(attr chunk_size)
+	for ((stripe = 0; ; stripe++)); do
+		for ((column = 0; column < O_DISKS - 1; column++)); do
+			[ "$(slot_of_data $stripe $column)" = "$1" ] || continue
+			START=$(((stripe * (O_DISKS - 1) + column) * LENGTH))
+			[ $((skip--)) -gt 0 ] || return 0
+		done
+	done
+}
+
+# reads_of COMMAND...: runs it; sets READS to how many reads each member got.
+reads_of() {
+	local i before=()
+	for i in "${!MEMBERS[@]}"; do before[i]=$(device_stat "${MEMBERS[i]}" 1); done
+	"$@" || return 1
+	READS=()
+	for i in "${!MEMBERS[@]}"; do READS[i]=$(($(device_stat "${MEMBERS[i]}" 1) - before[i])); done
 }
 
 # --- the oracle ---------------------------------------------------------------

@@ -46,7 +46,7 @@ oracle_test() {
 		oracle_drop
 	fi
 	t_run "${id}_stop" array_stop "$ARRAY"
-	for node in "${MEMBERS[@]}"; do null_remove "$(basename "$node")"; done
+	drop_members
 	rm "$log"
 }
 

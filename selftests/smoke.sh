@@ -75,7 +75,7 @@ look_at() {
 	t_run "${id}_stop_by_name" array_stop "$id"
 	t_run "${id}_is_gone" test ! -e "$NODE" -a ! -e "/sys/block/$ARRAY" -a ! -e "$CONTROL/arrays/$id"
 	t_run "${id}_members_are_free" dd if=/dev/zero of=/dev/m0 bs=64K count=1 oflag=direct,excl status=none
-	for ((i = 0; i < n; i++)); do null_remove "m$i"; done
+	drop_members
 }
 
 look_at 0 4 64 4

@@ -1,0 +1,120 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# An array without one of its members: it reads, writes, stops and comes back,
+# and asks no member for more than it must.
+. ./ktap_helpers.sh
+. ./lib.sh
+
+readonly MB=40
+COUNT=$(soak "$(by_flavour 60 150)" 3000)
+
+writes() { "$EXERCISE" write "$NODE" --log "$LOG" --seed "$SEED" --count "$COUNT" --threads 4 --unit 64K; }
+verify() { "$EXERCISE" verify "$NODE" --log "$LOG" --threads 4 --max-size 256K; }
+
+# lose_one LEVEL MEMBERS VICTIM_SLOT STATUS
+lose_one() {
+	local id=r$1n$2 victim=/dev/m$3 other=$((($3 + 1) % $2))
+	LOG=$WORK/$id.log
+	null_members "$2" $MB
+	t_run "${id}_create" array_create "$id" level="$1" chunk=64K || return 0
+	t_run "${id}_write" writes
+	member_fail "$victim"
+	t_is "$(attr degraded)" 1 "${id}_degraded"
+	t_is "$(cat "$(dir_of "$victim")/state")" faulty "${id}_state"
+	t_run "${id}_status" grep -qF "[$2/$(($2 - 1))] $4" "$A/status"
+	t_run "${id}_verify" verify
+	t_run "${id}_write_degraded" writes
+	t_run "${id}_verify_degraded" verify
+
+	# What the data needs cannot be failed, what is in use cannot be removed.
+	if [ "$1" = 5 ]; then
+		store "$(dir_of "/dev/m$other")/state" faulty
+		t_is "$ERRNO" EBUSY "${id}_last_ones_stay"
+		t_run "${id}_says_why" test -n "$WHY"
+	fi
+	store "$(dir_of "/dev/m$other")/state" remove
+	t_is "$ERRNO" EBUSY "${id}_in_use_stays"
+	t_is "$(attr degraded)" 1 "${id}_nothing_changed"
+
+	member_remove "$victim"
+	t_run "${id}_removed" test ! -e "$A/rd$3" -a ! -e "/sys/block/$ARRAY/slaves/m$3"
+	t_run "${id}_removed_is_free" dd if=/dev/zero of="$victim" bs=4K count=1 oflag=direct,excl status=none
+	t_run "${id}_verify_removed" verify
+
+	t_run "${id}_stop" array_stop "$ARRAY"
+	unset "MEMBERS[$3]"
+	t_run "${id}_assemble" array_assemble "$id"
+	t_is "$(attr degraded)" 1 "${id}_still_degraded"
+	t_run "${id}_verify_assembled" verify
+	t_run "${id}_write_assembled" writes
+	t_run "${id}_verify_end" verify
+	t_run "${id}_stop_again" array_stop "$ARRAY"
+	drop_members
+	rm "$LOG"
+}
+
+# Exactly n-1 reads of members for a read of what is missing, one for the rest.
+count_reads() {
+	local want=40
+	null_members 5 $MB
+	LOG=$WORK/count.log
+	array_create count level=5 chunk=64K || t_bail "create: $WHY"
+	must writes >/dev/null
+	data_on 2
+	t_run count_healthy reads_of "$EXERCISE" read-load "$NODE" --count $want \
+		--offset "$START" --length "$LENGTH" --seed "$SEED"
+	t_is "${READS[*]}" "0 0 $want 0 0" one_read_when_healthy
+	member_fail /dev/m2
+	t_run count_missing reads_of "$EXERCISE" read-load "$NODE" --count $want \
+		--offset "$START" --length "$LENGTH" --seed "$SEED"
+	t_is "${READS[*]}" "$want $want 0 $want $want" n_minus_1_reads_when_missing
+	data_on 3
+	t_run count_there reads_of "$EXERCISE" read-load "$NODE" --count $want \
+		--offset "$START" --length "$LENGTH" --seed "$SEED"
+	t_is "${READS[*]}" "0 0 0 $want 0" one_read_of_what_is_there
+	t_run count_stop array_stop "$ARRAY"
+	drop_members
+}
+
+# A second device goes: errors, no hang, and what is left can be read.
+second_failure() {
+	null_members 4 $MB
+	LOG=$WORK/second.log
+	wrap_members
+	array_create second level=5 chunk=64K || t_bail "create: $WHY"
+	must writes >/dev/null
+	member_fail "${MEMBERS[0]}"
+	dm_change d1 "$(error_table /dev/m1)"
+	data_on 1
+	t_run_fails second_own timeout 20 "$EXERCISE" read-load "$NODE" --count 1 --offset "$START" --length "$LENGTH"
+	data_on 0
+	t_run_fails second_missing timeout 20 "$EXERCISE" read-load "$NODE" --count 1 --offset "$START" --length "$LENGTH"
+	t_is "$(timeout 20 "$EXERCISE" read-load "$NODE" --count 1 --offset "$START" --length "$LENGTH" 2>&1 |
+		grep -o 'os error 5')" "os error 5" second_is_EIO
+	data_on 2
+	t_run second_others_read timeout 20 "$EXERCISE" read-load "$NODE" --count 5 --offset "$START" --length "$LENGTH"
+	t_run_fails second_write timeout 20 "$EXERCISE" write "$NODE" --log "$WORK/lost.log" --seed 1 --count 20
+	t_run second_stop array_stop "$ARRAY"
+	drop_members
+}
+
+# Created without a member from the start.
+born_degraded() {
+	null_members 3 $MB
+	LOG=$WORK/born.log
+	t_run born_create array_create born level=5 chunk=64K members=/dev/m0,missing,/dev/m2 || return 0
+	t_is "$(attr degraded)" 1 born_degraded
+	t_run born_write writes
+	t_run born_verify verify
+	t_run born_stop array_stop born
+	drop_members
+}
+
+start
+lose_one 1 2 0 '[_U]'
+lose_one 5 5 1 '[U_UUU]'
+count_reads
+second_failure
+born_degraded
+finish

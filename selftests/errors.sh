@@ -1,0 +1,151 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# Members that answer with errors, and commands that must reach them.
+. ./ktap_helpers.sh
+. ./lib.sh
+
+readonly MB=40
+COUNT=$(soak "$(by_flavour 60 150)" 2000)
+LOG=$WORK/log
+TRACE=/sys/kernel/tracing
+
+writes() { "$EXERCISE" write "$NODE" --log "$LOG" --seed "$SEED" --count "$COUNT" --threads 4 --unit 64K "$@"; }
+verify() { "$EXERCISE" verify "$NODE" --log "$LOG" --threads 2 --max-size 256K; }
+state_of() { cat "$(dir_of "$1")/state"; }
+
+# setup LEVEL MEMBERS [ARGUMENTS]
+setup() {
+	rm -f "$LOG"
+	null_members "$2" $MB cache_size=4
+	wrap_members
+	must array_create err level="$1" chunk=64K "${@:3}"
+	must writes >/dev/null
+}
+
+teardown() {
+	t_run "$1_stop" array_stop err
+	drop_members
+}
+
+# Unreadable sectors are answered from the others, and cost nobody his place.
+read_errors() {
+	local id=read_r$1 offset
+	setup "$1" "$2" assume_clean=1
+	offset=$(cat "$(member_dir 1)/offset")
+	dm_change d1 "$(fail_table /dev/m1 error_reads $((offset + 64)) 4096)"
+	t_run "${id}_verify" verify
+	t_is "$(state_of "${MEMBERS[1]}")" in_sync "${id}_not_ejected"
+	t_is "$(attr degraded)" 0 "${id}_not_degraded"
+	t_run "${id}_counted" test "$(cat "$(dir_of "${MEMBERS[1]}")/errors")" -gt 0
+	# All of it unreadable is no reason either.
+	dm_change d1 "$(fail_table /dev/m1 error_reads)"
+	t_run "${id}_verify_all" verify
+	t_is "$(state_of "${MEMBERS[1]}")" in_sync "${id}_all_not_ejected"
+	t_run "${id}_write" writes
+	dm_change d1 "$(linear_table /dev/m1)"
+	t_run "${id}_verify_after" verify
+	oracle_copy
+	oracle_verify "$id" "$LOG"
+	oracle_drop
+	teardown "$id"
+}
+
+# RAID-0 has nothing else: an error for that range and for nothing more.
+read_error_r0() {
+	local offset
+	setup 0 3
+	offset=$(cat "$(member_dir 1)/offset")
+	dm_change d1 "$(fail_table /dev/m1 error_reads "$offset" 128)"
+	t_run_fails read_r0_error "$EXERCISE" read-load "$NODE" --count 1 --offset 64K --length 64K
+	t_run read_r0_before "$EXERCISE" read-load "$NODE" --count 4 --length 64K
+	t_run read_r0_after "$EXERCISE" read-load "$NODE" --count 4 --offset 128K --length 1M
+	teardown read_r0
+}
+
+# A member that cannot be written fails; what was acknowledged is there.
+write_errors() {
+	local id=write_r$1
+	setup "$1" "$2"
+	dm_change d1 "$(fail_table /dev/m1 error_writes)"
+	t_run "${id}_write" writes
+	t_is "$(state_of "${MEMBERS[1]}" | cut -d , -f 1)" faulty "${id}_failed"
+	t_is "$(attr degraded)" 1 "${id}_degraded"
+	t_run "${id}_verify" verify
+	t_run "${id}_stop" array_stop err
+	# It is recorded: the array comes back without it, and without being told.
+	dm_change d1 "$(linear_table /dev/m1)"
+	unset "MEMBERS[1]"
+	t_run "${id}_assemble" array_assemble err
+	t_is "$(attr degraded)" 1 "${id}_recorded"
+	t_run "${id}_verify_again" verify
+	oracle_copy
+	oracle_verify "$id" "$LOG"
+	oracle_drop
+	teardown "$id"
+}
+
+# A flush that fails on one member says nothing to the user, but the member is
+# not trusted any more.
+flush_error() {
+	local id=flush_r$1
+	setup "$1" "$2"
+	must dd if=/dev/zero of="$WORK/zero" bs=64K count=1 status=none
+	t_run "${id}_before" "$EXERCISE" write "$NODE" --log "$LOG" --seed "$SEED" --count 1 --length 64K
+	dm_change d1 "$(fail_table /dev/m1 error_writes)"
+	t_run "${id}_fsync" sync "$NODE"
+	t_run "${id}_untrusted" wait_until 5 bash -c "grep -q faulty '$(dir_of "${MEMBERS[1]}")/state'"
+	t_run "${id}_fsync_again" sync "$NODE"
+	dm_change d1 "$(linear_table /dev/m1)"
+	t_run "${id}_verify" verify
+	teardown "$id"
+}
+
+# seen NODE REGEX: how many requests of that kind the disk below got.
+seen() {
+	local dev
+	dev=$(tr : , <"/sys/class/block/$(kernel_name "$1")/dev")
+	grep -cE "block_rq_issue: $dev $2" "$WORK/trace"
+}
+
+trace_on() { echo >$TRACE/trace; echo 1 >$TRACE/events/block/block_rq_issue/enable; }
+trace_off() {
+	echo 0 >$TRACE/events/block/block_rq_issue/enable
+	cp $TRACE/trace "$WORK/trace"
+}
+
+# Flushes reach all members, FUA reaches those that are written.
+flush_and_fua() {
+	local id=fua_r$1 i fua=0
+	rm -f "$LOG"
+	null_members "$2" $MB cache_size=4
+	must array_create err level="$1" chunk=64K assume_clean=1
+	# The first write of a region brings writes of its own.
+	must "$EXERCISE" write "$NODE" --log "$LOG" --seed 1 --count 1 --max-size 4K --length 4K >/dev/null
+	trace_on
+	must "$EXERCISE" write "$NODE" --log "$LOG" --seed 1 --count 1 --min-size 4K --max-size 4K --length 4K --dsync-pct 100 >/dev/null
+	trace_off
+	for ((i = 0; i < $2; i++)); do [ "$(seen "/dev/m$i" 'WF')" = 0 ] || fua=$((fua + 1)); done
+	case $1 in 0) t_is $fua 1 ${id}_members_with_FUA ;; *) t_is $fua 2 ${id}_members_with_FUA ;; esac
+	trace_on
+	must sync "$NODE"
+	trace_off
+	for ((i = 0; i < $2; i++)); do
+		t_run "${id}_flush_m$i" test "$(seen "/dev/m$i" 'FF?[A-Z]* 0 .* \+ 0 ')" -ge 1
+	done
+	t_run "${id}_stop" array_stop err
+	drop_members
+}
+
+start
+read_errors 5 4
+read_errors 1 2
+read_error_r0
+write_errors 5 4
+write_errors 1 2
+flush_error 5 4
+flush_error 1 2
+flush_and_fua 0 3
+flush_and_fua 1 2
+flush_and_fua 5 4
+finish

@@ -1,0 +1,106 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# A member sits out by hand: reads go around it, writes reach it, what only it
+# has is read from it, and it comes back.
+. ./ktap_helpers.sh
+. ./lib.sh
+
+readonly MB=40
+COUNT=$(soak "$(by_flavour 60 150)" 3000)
+
+writes() { "$EXERCISE" write "$NODE" --log "$LOG" --seed "$SEED" --count "$COUNT" --threads 4 --unit 64K; }
+verify() { "$EXERCISE" verify "$NODE" --log "$LOG" --threads 2 --max-size 256K; }
+sit_out() { store "$(dir_of "$1")/sit_out" "$2"; }
+sits() { [ "$(cat "$(dir_of "$1")/sit_out")" != 0 ]; }
+
+around_it() {
+	local id=$1 member=${MEMBERS[1]} before
+	# Reconstruction needs parity that is right wherever is read.
+	t_run "${id}_sit_out" sit_out "$member" 1
+	t_is "$(cat "$(dir_of "$member")/sit_out")" 1 "${id}_reads_1"
+	t_run "${id}_reason" test -n "$(cat "$(dir_of "$member")/sit_out_reason")"
+	t_is "$(cat "$(dir_of "$member")/state")" in_sync "${id}_not_failed"
+	t_is "$(attr degraded)" 0 "${id}_not_degraded"
+	t_run "${id}_verify" reads_of verify
+	t_is "${READS[1]}" 0 "${id}_not_read"
+	before=$(device_stat "$member" 5)
+	t_run "${id}_write" writes
+	t_run "${id}_is_written" test "$(device_stat "$member" 5)" -gt "$before"
+	t_run "${id}_verify_again" reads_of verify
+	t_is "${READS[1]}" 0 "${id}_still_not_read"
+	t_run "${id}_end" sit_out "$member" 0
+	t_run "${id}_verify_end" reads_of verify
+	t_run "${id}_read_again" test "${READS[1]}" -gt 0
+}
+
+last_ditch() {
+	# Another member is unreadable in one of its chunks: only the one that sits out helps.
+	local offset
+	t_run ditch_sit_out sit_out "${MEMBERS[1]}" 1
+	offset=$(cat "$(member_dir 2)/offset")
+	dm_change d2 "$(fail_table /dev/m2 error_reads "$offset" 2048)"
+	t_run ditch_unreadable verify
+	t_is "$(cat "$(member_dir 2)/state")" in_sync ditch_not_ejected
+	dm_change d2 "$(linear_table /dev/m2)"
+	# Another one has failed.
+	member_fail "${MEMBERS[3]}"
+	t_run ditch_failed reads_of verify
+	t_run ditch_is_read test "${READS[1]}" -gt 0
+	t_run ditch_write writes
+	t_run ditch_verify verify
+}
+
+start
+LOG=$WORK/log
+null_members 4 $MB
+wrap_members
+t_run create array_create sit level=5 chunk=64K assume_clean=1
+t_run write writes
+around_it r5
+
+# No more than the redundancy allows; nothing changes by being refused.
+sit_out "${MEMBERS[0]}" 1
+t_is "$ERRNO" ok first_may
+sit_out "${MEMBERS[2]}" 1
+t_is "$ERRNO" EBUSY second_may_not
+t_run second_says_why test -n "$WHY"
+t_run_fails second_reads_0 sits "${MEMBERS[2]}"
+sit_out "${MEMBERS[0]}" 0
+
+# A number of seconds.
+t_run for_seconds sit_out "${MEMBERS[1]}" 3
+t_run counts_down test "$(cat "$(dir_of "${MEMBERS[1]}")/sit_out")" -ge 1 -a "$(cat "$(dir_of "${MEMBERS[1]}")/sit_out")" -le 3
+sleep 1
+t_run still_out sits "${MEMBERS[1]}"
+sleep 4
+t_run_fails back_in sits "${MEMBERS[1]}"
+
+for bad in -1 x 1.5 "1 2" ""; do
+	sit_out "${MEMBERS[1]}" "$bad"
+	t_is "$ERRNO" EINVAL "refused_'$bad'"
+done
+sit_out "${MEMBERS[1]}" 100000000000000000000
+t_is "$ERRNO" ERANGE refused_10^20
+
+last_ditch
+sit_out "${MEMBERS[0]}" 1
+t_is "$ERRNO" EBUSY none_may_when_degraded
+t_run stop array_stop sit
+drop_members
+rm "$LOG"
+
+null_members 2 $MB
+t_run r1_create array_create sit1 level=1
+t_run r1_write writes
+around_it r1
+t_run r1_stop array_stop sit1
+drop_members
+rm "$LOG"
+
+null_members 2 $MB
+t_run r0_create array_create sit0 level=0 chunk=64K
+sit_out /dev/m0 1
+t_is "$ERRNO" EBUSY r0_has_nothing_else
+t_run r0_stop array_stop sit0
+finish

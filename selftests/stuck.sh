@@ -1,0 +1,97 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# A member that never answers, under readers and a writer: who is killed goes,
+# the array stops, and what still hangs is listed until it answers.
+. ./ktap_helpers.sh
+. ./lib.sh
+
+readonly MB=40 LIMIT=10
+LOG=$WORK/log
+
+seconds() { cut -d . -f 1 /proc/uptime; }
+gone() { local pid; for pid in "$@"; do ! kill -0 "$pid" 2>/dev/null || return 1; done; }
+
+# stuck_test LEVEL MEMBERS
+stuck_test() {
+	local id=r$1 pids=() begun node
+	rm -f "$LOG"
+	null_members "$2" $MB
+	wrap_members
+	must array_create stuck level="$1" chunk=64K assume_clean=1
+	must "$EXERCISE" fill "$NODE" --log "$LOG" --seed "$SEED" --length 8M >/dev/null
+	node=${MEMBERS[1]}
+	dm_stop_answering d1
+
+	for i in 1 2 3; do
+		"$EXERCISE" read-load "$NODE" --count 1000000000 --threads 2 --seed $i --length 8M >/dev/null 2>&1 &
+		pids+=($!)
+	done
+	"$EXERCISE" write "$NODE" --log "$WORK/lost.log" --seed 1 --count 1000000000 --length 8M >/dev/null 2>&1 &
+	pids+=($!)
+	disown -a
+	sleep 2
+
+	# What the stuck member is not needed for goes on.
+	if [ "$1" = 5 ]; then
+		data_on 2 100
+		t_run "${id}_others_read" timeout -s KILL 5 "$EXERCISE" read-load "$NODE" --count 20 --offset "$START" --length "$LENGTH"
+	fi
+
+	begun=$(seconds)
+	kill -KILL "${pids[@]}"
+	# A request may have to be given up before its process can go; stopping does that.
+	wait_until $LIMIT control stop stuck
+	t_is "$ERRNO" ok "${id}_stops"
+	t_run "${id}_stops_in_time" test $(($(seconds) - begun)) -lt $LIMIT
+	t_run "${id}_killed_are_gone" wait_until 2 gone "${pids[@]}"
+	t_run "${id}_disk_is_gone" test ! -e "$NODE" -a ! -e "/sys/block/$ARRAY"
+
+	# The device is a zombie and says so.
+	t_run "${id}_zombie_is_listed" grep -qw "$(basename "$node")" $CONTROL/zombies
+	t_run_fails "${id}_rmmod_refused" rmmod eraid
+	control create "name=again level=1 members=$node,/dev/m9 force=1"
+	t_is "$ERRNO" EBUSY "${id}_zombie_not_reused"
+	t_run "${id}_says_why" grep -qiE 'zombie|still|outstanding|answer|stopped' <<<"$WHY"
+	control assemble "members=$node"
+	t_is "$ERRNO" EBUSY "${id}_zombie_not_assembled"
+
+	# The others are free at once.
+	null_member extra0 $MB
+	t_run "${id}_others_free" array_create other level=1 members="${MEMBERS[0]},/dev/extra0" force=1
+	t_run "${id}_other_stops" array_stop other
+	null_remove extra0
+
+	# It answers at last.
+	dm_answer_again d1
+	t_run "${id}_no_zombies" wait_until 5 bash -c "! grep -qw '$(basename "$node")' $CONTROL/zombies"
+	t_run "${id}_device_is_free" dd if=/dev/null of="$node" bs=4K oflag=excl conv=notrunc status=none
+	drop_members
+}
+
+# Stuck while nobody uses the array: it stops all the same.
+idle_test() {
+	local begun
+	null_members 3 $MB
+	wrap_members
+	must array_create idle level=5 chunk=64K assume_clean=1
+	must "$EXERCISE" write "$NODE" --log "$WORK/idle.log" --seed 1 --count 20 >/dev/null
+	dm_stop_answering d2
+	begun=$(seconds)
+	control stop idle
+	t_is "$ERRNO" ok idle_stops
+	t_run idle_stops_in_time test $(($(seconds) - begun)) -lt $LIMIT
+	dm_answer_again d2
+	t_run idle_no_zombies wait_until 5 bash -c "! grep -q dm- $CONTROL/zombies"
+	MEMBERS=("${MEMBERS[@]}")
+	t_run idle_assembles array_assemble idle
+	t_run idle_verify "$EXERCISE" verify "$NODE" --log "$WORK/idle.log"
+	t_run idle_end array_stop idle
+	drop_members
+}
+
+start
+idle_test
+stuck_test 5 5
+stuck_test 1 2
+finish
