@@ -124,7 +124,7 @@ refuse_raw create_noise $CONTROL/create EINVAL < <(head -c 3000 /dev/urandom)
 ln -s /dev/m0 "$WORK/link"
 create linked_twice EBUSY "name=x level=5 members=/dev/m0,/dev/m1,$WORK/link"
 null_member small 1
-create too_small EINVAL "name=x level=5 members=/dev/m0,/dev/m1,/dev/small"
+create too_small ENOSPC "name=x level=5 members=/dev/m0,/dev/m1,/dev/small"
 null_member readonly 24
 must blockdev --setro /dev/readonly
 create read_only EROFS "name=x level=5 members=/dev/m0,/dev/m1,/dev/readonly"
@@ -133,6 +133,7 @@ printf 'label: dos\nstart=2048, size=40960\nstart=43008, size=40960\n' | must sf
 must wait_until 5 test -b /dev/parted2
 create disk_and_partition EBUSY "name=x level=5 members=/dev/parted1,/dev/m1,/dev/parted"
 create partition_table EEXIST "name=x level=5 members=/dev/m0,/dev/m1,/dev/parted"
+ln -s /dev/parted1 "$WORK/part"
 create partition_twice EBUSY "name=x level=5 members=/dev/parted1,/dev/m1,$WORK/part"
 exec 7<>/dev/m3
 must mkfs.ext4 -q -F /dev/m3 >/dev/null 2>&1
