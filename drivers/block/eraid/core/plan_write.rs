@@ -80,8 +80,9 @@ pub struct Lost;
 ///
 /// [`Lost`] when more members than the parity are unusable; when unreadable blocks on top of
 /// unusable members leave no way to compute parity; when data would be kept by parity alone while
-/// nothing may be decoded (`need_sync`), because it could not be read back. (RAID-6 with one written
-/// and one unwritten data member unreadable would need a decode first; it is lost here.)
+/// nothing may be decoded (`need_sync`), because it could not be read back. RAID-6 needs a decode
+/// before the write in two more cases, which are lost here: one written and one unwritten data
+/// block missing, and an unwritten one missing while P and Q may not agree on it.
 pub fn plan_write(
     geom: &Geometry,
     stripe: StripeNo,
@@ -143,7 +144,7 @@ fn plan_parity(
     let vouched = view.region.init == Init::Full && !view.region.need_sync;
     let modify = if can_reconstruct {
         can_modify && vouched && prefer_modify(old, others, view.avoid)
-    } else if can_modify {
+    } else if can_modify && (vouched || geom.parity() == 1) {
         true
     } else {
         return Err(Lost);

@@ -173,7 +173,7 @@ impl RegionState {
     /// began meanwhile.
     #[inline]
     pub fn finish_clear(&mut self, ticket: ClearTicket) -> bool {
-        if self.writers != 0 || self.writes != ticket.writes {
+        if self.writes != ticket.writes {
             return false;
         }
         self.wanted.in_flight = false;

@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The state machine of a region against a simulated array that can crash at any step.
+
+mod support;
+
+use eraid_core::geometry::Level;
+use eraid_core::region::{Admit, ClearTicket, RegionState, Work};
+use eraid_core::regionmap::{Init, Region};
+use eraid_core::units::{Micros, Slot, SlotSet};
+use proptest::prelude::*;
+
+/// Members that hold a copy of the map.
+const COPIES: usize = 3;
+
+const IDLE: Micros = Micros::new(10);
+
+fn slot(number: u8) -> Slot {
+    Slot::new(number).unwrap()
+}
+
+/// A write between begin_write and end_write.
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    missed: SlotSet,
+    acknowledged: bool,
+}
+
+/// What a crash must not lose, and the devices.
+struct Sim {
+    state: RegionState,
+    now: u64,
+    /// What each copy of the map says.
+    disk: [Region; COPIES],
+    /// A map write on its way, and which copies have it already.
+    persisting: Option<(Region, [bool; COPIES])>,
+    writes: Vec<Write>,
+    waiting: Option<SlotSet>,
+    /// Writes that have ended, those of them when the last flush of all members began, and those
+    /// that a flush has made durable.
+    ended: usize,
+    flushing: usize,
+    flushed: usize,
+    clearing: Option<ClearTicket>,
+    /// Slots that acknowledged writes have missed.
+    missed: SlotSet,
+    written: bool,
+    /// An ended write was torn and no resync has ended since it began after that.
+    torn: bool,
+    torn_again: bool,
+    syncing: bool,
+}
+
+impl Sim {
+    fn new(region: Region) -> Self {
+        Sim {
+            state: RegionState::loaded(region),
+            now: 1000,
+            disk: [region; COPIES],
+            persisting: None,
+            writes: Vec::new(),
+            waiting: None,
+            ended: 0,
+            flushing: 0,
+            flushed: 0,
+            clearing: None,
+            missed: SlotSet::EMPTY,
+            written: false,
+            torn: false,
+            torn_again: false,
+            syncing: false,
+        }
+    }
+
+    fn begin(&mut self, missed: SlotSet) {
+        match self.state.begin_write(Micros::new(self.now), missed) {
+            Admit::Go => {
+                self.waiting = None;
+                self.written = true;
+                self.writes.push(Write {
+                    missed,
+                    acknowledged: false,
+                });
+            }
+            Admit::Wait => {
+                assert!(self.state.needs_persist() || self.persisting.is_some());
+                self.waiting = Some(missed);
+            }
+        }
+    }
+
+    /// Acknowledges the oldest write that may be.
+    fn acknowledge(&mut self) {
+        for write in &mut self.writes {
+            if !write.acknowledged && self.state.may_acknowledge(write.missed) {
+                write.acknowledged = true;
+                self.missed = self.missed.union(write.missed);
+                return;
+            }
+        }
+    }
+
+    fn end(&mut self, torn: bool) {
+        let Some(index) = self.writes.iter().position(|w| w.acknowledged || torn) else {
+            return;
+        };
+        let write = self.writes.remove(index);
+        if torn && !write.acknowledged {
+            self.state.note_torn();
+            self.torn = true;
+            self.torn_again = true;
+        }
+        self.state.end_write(Micros::new(self.now));
+        self.ended += 1;
+    }
+
+    /// Begins a map write, or brings it forward by one copy.
+    fn persist(&mut self, copy: usize) {
+        match &mut self.persisting {
+            None if self.state.needs_persist() => {
+                self.persisting = Some((self.state.begin_persist(), [false; COPIES]));
+            }
+            None => {}
+            Some((region, done)) => {
+                self.disk[copy] = *region;
+                done[copy] = true;
+                if done.iter().all(|d| *d) {
+                    self.state.persisted(*region);
+                    self.persisting = None;
+                    if let Some(missed) = self.waiting {
+                        self.begin(missed);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Begins to clear, which flushes, or finishes it.
+    fn clear(&mut self) {
+        match self.clearing.take() {
+            None => {
+                self.clearing = self.state.try_clear(Micros::new(self.now), IDLE);
+                if self.clearing.is_some() {
+                    self.flushing = self.ended;
+                }
+            }
+            Some(ticket) => {
+                self.flushed = self.flushing;
+                let cleared = self.state.finish_clear(ticket);
+                assert!(!cleared || (self.writes.is_empty() && self.flushed == self.ended));
+            }
+        }
+    }
+
+    fn sync(&mut self) {
+        if !self.syncing {
+            self.state.begin_sync();
+            self.syncing = true;
+            self.torn_again = false;
+        } else {
+            self.syncing = false;
+            let done = self.state.synced(SlotSet::EMPTY);
+            assert_eq!(done, !self.torn_again);
+            self.torn &= !done;
+        }
+    }
+
+    /// What assembly makes of the copies, each of which has the map write or not.
+    fn after_crash(&self) -> Region {
+        let on_disk = self.disk.iter().copied().reduce(Region::merge).unwrap();
+        RegionState::loaded(on_disk).view()
+    }
+
+    fn check(&self) {
+        let after = self.after_crash();
+        if !self.writes.is_empty() || self.flushed < self.ended {
+            assert!(
+                after.need_sync,
+                "a write in flight or in a cache is forgotten"
+            );
+        }
+        if self.torn {
+            assert!(after.need_sync, "a torn write is forgotten");
+            assert!(self.state.view().need_sync);
+        }
+        if self.written {
+            assert_ne!(after.init, Init::None);
+        }
+        let forgotten = self.missed.minus(after.stale);
+        assert!(
+            forgotten.is_empty(),
+            "missed writes of {forgotten:?} are forgotten"
+        );
+        for write in &self.writes {
+            assert!(write.missed.is_subset(self.state.view().stale));
+        }
+    }
+
+    fn act(&mut self, action: u8, slot_bits: u64, copy: usize) {
+        let missed = SlotSet::from_bits(slot_bits);
+        match action {
+            0 | 1 => {
+                let missed = self.waiting.unwrap_or(missed);
+                self.begin(missed);
+            }
+            2 => {
+                // A device fails under a write that is out.
+                if let Some(write) = self.writes.iter_mut().find(|w| !w.acknowledged) {
+                    write.missed = write.missed.union(missed);
+                    for slot in missed {
+                        self.state.note_missed(slot);
+                    }
+                }
+            }
+            3 => self.acknowledge(),
+            4 => self.end(false),
+            5 => self.end(true),
+            6..=9 => self.persist(copy),
+            10 | 11 => self.clear(),
+            12 => self.sync(),
+            _ => self.now += 7,
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(support::config(4000))]
+
+    #[test]
+    fn a_crash_at_any_step_forgets_nothing(
+        init in 0u8..3,
+        actions in prop::collection::vec((0u8..15, 0u64..8, 0..COPIES), 1..200),
+    ) {
+        let init = [Init::None, Init::Partial, Init::Full][usize::from(init)];
+        let mut sim = Sim::new(Region { init, ..Region::NEW });
+        for (action, slots, copy) in actions {
+            // Mostly healthy, so that few slots pile up.
+            let slots = if slots > 3 { 0 } else { slots };
+            sim.act(action, slots, copy);
+            sim.check();
+        }
+    }
+
+    #[test]
+    fn a_write_is_admitted_after_two_map_writes_and_cleared_when_idle(
+        init in 0u8..3,
+        actions in prop::collection::vec((0u8..15, 0u64..4, 0..COPIES), 0..100),
+        missed in 0u64..8,
+    ) {
+        let init = [Init::None, Init::Partial, Init::Full][usize::from(init)];
+        let mut sim = Sim::new(Region { init, ..Region::NEW });
+        for (action, slots, copy) in actions {
+            sim.act(action, slots, copy);
+        }
+        sim.waiting = None;
+        let open = sim.writes.len();
+        sim.begin(SlotSet::from_bits(missed));
+        // The rest of the map write under way, and one of its own.
+        for step in 0..2 * (COPIES + 1) {
+            sim.persist(step % COPIES);
+        }
+        for copy in 0..COPIES {
+            sim.persist(copy);
+        }
+        assert_eq!(sim.writes.len(), open + 1);
+
+        while !sim.writes.is_empty() {
+            for copy in (0..=COPIES).map(|c| c % COPIES) {
+                sim.persist(copy);
+            }
+            sim.acknowledge();
+            sim.end(false);
+        }
+        sim.now += IDLE.get();
+        sim.clearing = None;
+        sim.clear();
+        sim.clear();
+        assert!(!sim.state.view().in_flight);
+        for copy in (0..4 * (COPIES + 1)).map(|c| c % COPIES) {
+            sim.persist(copy);
+        }
+        assert!(!sim.state.needs_persist());
+        assert_eq!(sim.after_crash(), sim.state.view(), "nothing is left to be redone");
+        sim.check();
+    }
+}
+
+fn persist(state: &mut RegionState) {
+    let written = state.begin_persist();
+    state.persisted(written);
+}
+
+#[test]
+fn first_write_waits_for_one_map_write() {
+    let mut state = RegionState::loaded(Region::NEW);
+    assert!(!state.needs_persist());
+    assert_eq!(state.begin_write(Micros::ZERO, SlotSet::EMPTY), Admit::Wait);
+    assert_eq!(state.begin_write(Micros::ZERO, SlotSet::EMPTY), Admit::Wait);
+    assert_eq!(state.view().init, Init::Partial);
+    persist(&mut state);
+    assert_eq!(state.begin_write(Micros::ZERO, SlotSet::EMPTY), Admit::Go);
+    assert_eq!(state.begin_write(Micros::ZERO, SlotSet::EMPTY), Admit::Go);
+    assert_eq!(state.writers(), 2);
+}
+
+#[test]
+fn a_write_waits_for_the_stale_bits_of_those_it_leaves_out() {
+    let mut state = RegionState::loaded(Region::CLEAN);
+    let missed = SlotSet::single(slot(1));
+    let _ = state.begin_write(Micros::ZERO, SlotSet::EMPTY);
+    persist(&mut state);
+    assert_eq!(state.begin_write(Micros::ZERO, SlotSet::EMPTY), Admit::Go);
+    assert_eq!(state.begin_write(Micros::ZERO, missed), Admit::Wait);
+    assert_eq!(state.view().stale, missed, "seen at once");
+    assert!(!state.may_acknowledge(missed));
+    persist(&mut state);
+    assert!(state.may_acknowledge(missed));
+    assert_eq!(state.begin_write(Micros::ZERO, missed), Admit::Go);
+}
+
+#[test]
+fn in_flight_alone_admits_no_write() {
+    let odd = Region {
+        in_flight: true,
+        ..Region::NEW
+    };
+    let mut state = RegionState::loaded(odd);
+    assert_eq!(state.begin_write(Micros::ZERO, SlotSet::EMPTY), Admit::Wait);
+    persist(&mut state);
+    assert_eq!(state.begin_write(Micros::ZERO, SlotSet::EMPTY), Admit::Go);
+}
+
+#[test]
+fn a_write_during_the_clearing_map_write_waits() {
+    let mut state = RegionState::loaded(Region::CLEAN);
+    let _ = state.begin_write(Micros::ZERO, SlotSet::EMPTY);
+    persist(&mut state);
+    assert_eq!(state.begin_write(Micros::ZERO, SlotSet::EMPTY), Admit::Go);
+    state.end_write(Micros::ZERO);
+    assert_eq!(
+        state.try_clear(Micros::new(9), IDLE),
+        None,
+        "not idle long enough"
+    );
+    let ticket = state.try_clear(IDLE, IDLE).unwrap();
+    assert!(state.finish_clear(ticket));
+    let cleared = state.begin_persist();
+    assert!(!cleared.in_flight);
+    // It may be on the disk already.
+    assert_eq!(state.begin_write(IDLE, SlotSet::EMPTY), Admit::Wait);
+    assert_eq!(state.begin_write(IDLE, SlotSet::EMPTY), Admit::Wait);
+    state.persisted(cleared);
+    assert!(state.needs_persist());
+    persist(&mut state);
+    assert_eq!(state.begin_write(IDLE, SlotSet::EMPTY), Admit::Go);
+}
+
+#[test]
+fn a_write_cancels_a_clearing_that_is_not_on_its_way() {
+    let mut state = RegionState::loaded(Region::CLEAN);
+    let _ = state.begin_write(Micros::ZERO, SlotSet::EMPTY);
+    persist(&mut state);
+    let ticket = state.try_clear(IDLE, IDLE).unwrap();
+    assert_eq!(state.begin_write(IDLE, SlotSet::EMPTY), Admit::Go);
+    assert!(!state.finish_clear(ticket), "during the flush");
+    state.end_write(IDLE);
+    assert!(
+        !state.finish_clear(ticket),
+        "what was written is not flushed"
+    );
+
+    let later = Micros::new(100);
+    let ticket = state.try_clear(later, IDLE).unwrap();
+    assert!(state.finish_clear(ticket));
+    assert_eq!(
+        state.begin_write(later, SlotSet::EMPTY),
+        Admit::Go,
+        "after the flush"
+    );
+    assert!(!state.needs_persist());
+}
+
+#[test]
+fn recovery_is_repeated_after_a_failed_write() {
+    let mut state = RegionState::loaded(Region {
+        stale: SlotSet::single(slot(2)),
+        ..Region::CLEAN
+    });
+    assert_eq!(
+        state.work(Level::Raid5),
+        Work::Recover(SlotSet::single(slot(2)))
+    );
+    state.begin_recovery(slot(2));
+    // A write of a stripe the recovery has not reached leaves the slot out: no reason to repeat.
+    let _ = state.begin_write(Micros::ZERO, SlotSet::single(slot(2)));
+    state.note_missed(slot(2));
+    assert!(!state.recovered(slot(2)));
+    state.begin_recovery(slot(2));
+    let _ = state.begin_write(Micros::ZERO, SlotSet::single(slot(2)));
+    assert!(state.recovered(slot(2)));
+    assert!(state.view().stale.is_empty());
+    assert!(state.needs_persist());
+}
+
+#[test]
+fn work_of_a_region() {
+    let stale = SlotSet::single(slot(1));
+    let need_sync = Region {
+        need_sync: true,
+        ..Region::CLEAN
+    };
+    let both = Region { stale, ..need_sync };
+    let work = |region, level| RegionState::loaded(region).work(level);
+    assert_eq!(work(Region::CLEAN, Level::Raid5), Work::Nothing);
+    assert_eq!(work(Region::NEW, Level::Raid5), Work::Nothing);
+    assert_eq!(
+        work(
+            Region {
+                init: Init::Partial,
+                ..Region::NEW
+            },
+            Level::Raid5
+        ),
+        Work::Fill
+    );
+    assert_eq!(work(need_sync, Level::Raid5), Work::Resync);
+    assert_eq!(work(both, Level::Raid5), Work::Doubtful);
+    assert_eq!(work(both, Level::Raid1), Work::Resync);
+    let unclean = Region {
+        in_flight: true,
+        ..Region::CLEAN
+    };
+    assert_eq!(work(unclean, Level::Raid5), Work::Resync, "after a crash");
+}
+
+#[test]
+fn absent_members_are_stale_after_a_resync_and_after_force() {
+    let need_sync = Region {
+        need_sync: true,
+        ..Region::CLEAN
+    };
+    let absent = SlotSet::single(slot(3));
+    let mut state = RegionState::loaded(need_sync);
+    state.begin_sync();
+    assert!(state.synced(absent));
+    assert_eq!(
+        (state.view().need_sync, state.view().stale),
+        (false, absent)
+    );
+    let mut state = RegionState::loaded(need_sync);
+    assert!(state.accept_doubt(absent));
+    assert_eq!(
+        (state.view().need_sync, state.view().stale),
+        (false, absent)
+    );
+    assert!(!RegionState::loaded(Region::CLEAN).accept_doubt(absent));
+}
+
+#[test]
+fn resync_fills() {
+    let mut state = RegionState::loaded(Region {
+        init: Init::Partial,
+        ..Region::NEW
+    });
+    state.begin_sync();
+    assert!(state.synced(SlotSet::EMPTY));
+    assert_eq!(state.view(), Region::CLEAN);
+    assert_eq!(state.work(Level::Raid5), Work::Nothing);
+}

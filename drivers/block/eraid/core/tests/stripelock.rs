@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The stripe lock against a naive model.
+
+mod support;
+
+use eraid_core::stripelock::{Bucket, Grant, Mode, Node, StripeLocks};
+use eraid_core::units::StripeNo;
+use proptest::prelude::*;
+
+const OPS: u32 = 8;
+const STRIPES: u64 = 3;
+
+type Locks = StripeLocks<Vec<Node>, Vec<Bucket>>;
+
+fn locks(buckets: usize) -> Locks {
+    StripeLocks::new(vec![Node::IDLE; OPS as usize], vec![Bucket::EMPTY; buckets]).unwrap()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    WaitShared,
+    WaitPreread,
+    Shared,
+    Preread,
+    Upgrading,
+    Commit,
+}
+
+/// All operations that are not idle, in the order they came.
+#[derive(Clone, Debug, Default)]
+struct Model {
+    ops: Vec<(u32, u64, State)>,
+    commits: [u64; STRIPES as usize],
+}
+
+impl Model {
+    fn state(&self, op: u32) -> Option<State> {
+        self.ops.iter().find(|o| o.0 == op).map(|o| o.2)
+    }
+
+    fn any(&self, stripe: u64, states: &[State]) -> bool {
+        self.ops
+            .iter()
+            .any(|o| o.1 == stripe && states.contains(&o.2))
+    }
+
+    /// Whether the operation at `index`, which waits, may go on.
+    fn may_go(&self, index: usize) -> bool {
+        let (_, stripe, state) = self.ops[index];
+        let writers = [State::Preread, State::Upgrading, State::Commit];
+        match state {
+            State::WaitShared => !self.any(stripe, &writers[1..]),
+            State::WaitPreread => {
+                let earlier = &self.ops[..index];
+                !self.any(stripe, &writers)
+                    && !earlier
+                        .iter()
+                        .any(|o| o.1 == stripe && o.2 == State::WaitPreread)
+            }
+            State::Upgrading => !self.any(stripe, &[State::Shared]),
+            State::Shared | State::Preread | State::Commit => false,
+        }
+    }
+
+    /// Lets go on what may, and returns it in the order it came.
+    fn settle(&mut self) -> Vec<u32> {
+        let mut went = Vec::new();
+        while let Some(index) = (0..self.ops.len()).find(|i| self.may_go(*i)) {
+            let (op, stripe, state) = &mut self.ops[index];
+            *state = match state {
+                State::WaitShared => State::Shared,
+                State::WaitPreread => State::Preread,
+                _ => State::Commit,
+            };
+            if *state == State::Commit {
+                self.commits[*stripe as usize] += 1;
+            }
+            went.push((index, *op));
+        }
+        went.sort_unstable();
+        went.into_iter().map(|(_, op)| op).collect()
+    }
+
+    fn check_exclusion(&self) {
+        for stripe in 0..STRIPES {
+            let count = |states: &[State]| {
+                let held = self
+                    .ops
+                    .iter()
+                    .filter(|o| o.1 == stripe && states.contains(&o.2));
+                held.count()
+            };
+            let writers = count(&[State::Preread, State::Upgrading, State::Commit]);
+            assert!(writers <= 1);
+            if count(&[State::Commit]) == 1 {
+                assert_eq!(count(&[State::Shared]), 0);
+            }
+        }
+    }
+}
+
+/// Performs one action on both, and compares what they say.
+fn step(locks: &mut Locks, model: &mut Model, action: u8, op: u32, stripe: u64) {
+    let known = model.state(op);
+    let mut granted = Vec::new();
+    let grant = match action {
+        0 | 1 => {
+            let mode = [Mode::Shared, Mode::Preread][usize::from(action)];
+            let grant = locks.lock(op, StripeNo::new(stripe), mode);
+            if known.is_none() {
+                let state = [State::WaitShared, State::WaitPreread][usize::from(action)];
+                model.ops.push((op, stripe, state));
+            }
+            (known.is_none(), grant)
+        }
+        2 => {
+            let grant = locks.upgrade(op);
+            let fits = known == Some(State::Preread);
+            if fits {
+                let own = model.ops.iter_mut().find(|o| o.0 == op).unwrap();
+                own.2 = State::Upgrading;
+            }
+            (fits, grant)
+        }
+        _ => {
+            locks.unlock(op, &mut |op| granted.push(op));
+            model.ops.retain(|o| o.0 != op);
+            assert_eq!(granted, model.settle(), "unlock of {op}, was {known:?}");
+            return;
+        }
+    };
+    let went = model.settle();
+    let expected = match grant {
+        (false, _) => Grant::Misuse,
+        (true, _) if went == [op] => Grant::Granted,
+        (true, _) => Grant::Queued,
+    };
+    assert_eq!(grant.1, expected);
+    assert!(
+        went.is_empty() || went == [op],
+        "a request admits only itself"
+    );
+}
+
+proptest! {
+    #![proptest_config(support::config(2000))]
+
+    #[test]
+    fn behaves_as_the_model(
+        buckets in 0u32..4,
+        actions in prop::collection::vec((0u8..4, 0..OPS, 0..STRIPES), 1..300),
+    ) {
+        let mut locks = locks(1 << buckets);
+        let mut model = Model::default();
+        for (action, op, stripe) in actions {
+            let before = [0, 1, 2].map(|s| locks.sequence(StripeNo::new(s)));
+            let commits = model.commits;
+            step(&mut locks, &mut model, action, op, stripe);
+            model.check_exclusion();
+            for s in 0..STRIPES {
+                let now = locks.sequence(StripeNo::new(s));
+                assert_eq!(now.is_none(), model.any(s, &[State::Commit]));
+                if model.commits[s as usize] != commits[s as usize] {
+                    assert_ne!(now, before[s as usize], "a commit must show");
+                }
+            }
+        }
+        // Nobody is forgotten: whoever holds lets go, until all are gone.
+        while let Some((op, ..)) = model.ops.iter().copied().find(|o| {
+            !matches!(o.2, State::WaitShared | State::WaitPreread | State::Upgrading)
+        }) {
+            step(&mut locks, &mut model, 3, op, 0);
+        }
+        assert!(model.ops.is_empty(), "left over: {:?}", model.ops);
+    }
+}
+
+#[test]
+fn storage_is_checked() {
+    let nodes = || vec![Node::IDLE; 2];
+    assert!(StripeLocks::new(nodes(), Vec::<Bucket>::new()).is_none());
+    assert!(StripeLocks::new(nodes(), vec![Bucket::EMPTY; 3]).is_none());
+    let mut locks = StripeLocks::new(nodes(), vec![Bucket::EMPTY; 1]).unwrap();
+    assert_eq!(locks.lock(2, StripeNo::new(0), Mode::Shared), Grant::Misuse);
+    assert_eq!(locks.upgrade(0), Grant::Misuse);
+    locks.unlock(7, &mut |_| panic!("nobody waits"));
+}
+
+#[test]
+fn reads_pass_waiting_writers_but_not_a_commit() {
+    let stripe = StripeNo::new(5);
+    let mut locks = locks(4);
+    assert_eq!(locks.lock(0, stripe, Mode::Preread), Grant::Granted);
+    assert_eq!(locks.lock(1, stripe, Mode::Preread), Grant::Queued);
+    assert_eq!(locks.lock(2, stripe, Mode::Shared), Grant::Granted);
+    assert_eq!(locks.upgrade(0), Grant::Queued);
+    assert_eq!(locks.lock(3, stripe, Mode::Shared), Grant::Queued);
+    let before = locks.sequence(stripe);
+    let mut granted = Vec::new();
+    locks.unlock(2, &mut |op| granted.push(op));
+    assert_eq!(granted, [0]);
+    assert_eq!(locks.sequence(stripe), None);
+    granted.clear();
+    locks.unlock(0, &mut |op| granted.push(op));
+    assert_eq!(granted, [1, 3], "the next write and the waiting read");
+    assert_ne!(locks.sequence(stripe), before);
+}
+
+#[test]
+fn cancelling_an_upgrade_lets_the_readers_in() {
+    let stripe = StripeNo::new(1);
+    let mut locks = locks(1);
+    assert_eq!(locks.lock(0, stripe, Mode::Shared), Grant::Granted);
+    assert_eq!(locks.lock(1, stripe, Mode::Preread), Grant::Granted);
+    assert_eq!(locks.upgrade(1), Grant::Queued);
+    assert_eq!(locks.lock(2, stripe, Mode::Shared), Grant::Queued);
+    assert_eq!(locks.lock(3, stripe, Mode::Preread), Grant::Queued);
+    let mut granted = Vec::new();
+    locks.unlock(1, &mut |op| granted.push(op));
+    assert_eq!(granted, [2, 3]);
+}
