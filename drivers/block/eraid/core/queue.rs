@@ -49,6 +49,12 @@ impl Classes {
         }
     }
 
+    /// Commands the device may hold; `u32::MAX` for no limit.
+    #[inline]
+    pub fn depth(&self) -> u32 {
+        self.depth
+    }
+
     /// Changes the depth (0: no limit). What the device holds stays in it.
     #[inline]
     pub fn set_depth(&mut self, depth: u32) {
