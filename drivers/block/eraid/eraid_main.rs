@@ -4,12 +4,46 @@
 
 #![crate_name = "eraid"]
 #![deny(unsafe_code)]
+// A refusal carries its text; it is made on slow paths only.
+#![allow(clippy::result_large_err)]
 
-use kernel::prelude::*;
+use kernel::{prelude::*, sync::Arc};
 
 #[allow(dead_code, unused_imports, unused_macros, unsafe_code)]
 #[macro_use]
 mod kapi;
+
+mod array;
+mod assemble;
+mod attrs;
+mod control;
+mod create;
+mod direct;
+mod disk_io;
+mod error;
+mod events;
+mod flush;
+mod member;
+mod member_attrs;
+mod meta;
+mod op;
+mod pool;
+mod queues;
+mod read;
+mod registry;
+mod resync;
+mod ring;
+mod running;
+mod sub;
+mod write;
+mod xor;
+
+use kapi::{
+    class::{ControlClass, ControlFiles},
+    runtime::Runtime,
+};
+use queues::Queues;
+use registry::Registry;
 
 module! {
     type: EraidModule,
@@ -19,15 +53,24 @@ module! {
     license: "GPL",
 }
 
+/// Fields are dropped in this order.
 struct EraidModule {
-    /// Dropped last.
-    _runtime: kapi::runtime::Runtime,
+    _files: ControlFiles<Registry>,
+    _registry: Arc<Registry>,
+    /// Waits for disks and devices that are still being closed.
+    _runtime: Runtime,
 }
 
 impl kernel::Module for EraidModule {
     fn init(_module: &'static ThisModule) -> Result<Self> {
+        let runtime = Runtime::init()?;
+        let class = Arc::new(ControlClass::new(c"eraid-control", c"arrays")?, GFP_KERNEL)?;
+        let queues = Arc::new(Queues::new()?, GFP_KERNEL)?;
+        let registry = Registry::new(queues, class.clone())?;
         Ok(Self {
-            _runtime: kapi::runtime::Runtime::init()?,
+            _files: ControlFiles::add(class, registry.clone())?,
+            _registry: registry,
+            _runtime: runtime,
         })
     }
 }

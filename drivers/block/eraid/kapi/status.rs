@@ -54,7 +54,7 @@ impl Status {
         Self(raw)
     }
 
-    pub(super) const fn as_raw(self) -> bindings::blk_status_t {
+    pub(crate) const fn as_raw(self) -> bindings::blk_status_t {
         self.0
     }
 

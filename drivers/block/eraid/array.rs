@@ -1,0 +1,995 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A running array: what its parts share, and how requests become operations.
+//!
+//! Requests arrive in [`Driver::queue_rq`], which never waits: a request takes operations from the
+//! table as long as there are any, and what is left of it waits in `pending`.
+//!
+//! Lock order: `meta.inner`, `table`. The locks of the pool, of the stripe table, of `pending` and
+//! of `free_ops` are taken with none of these held, and are followed at most by an operation's.
+
+use kernel::{
+    impl_has_delayed_work, impl_has_work, new_delayed_work, new_spinlock_irq, new_work,
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc, ArcBorrow, SpinLockIrq,
+    },
+    workqueue::{DelayedWork, Work, WorkItem},
+};
+
+use crate::{
+    direct::{Direct, COMMAND_SECTORS},
+    events::Event,
+    flush::{After, Flush},
+    kapi::{
+        command::{CommandFlags, CommandIo, CommandOp, Origin},
+        module::ModuleRef,
+        request::{self, Request},
+        status::Status,
+        tagset::Driver,
+        time::now_us,
+        trace, workqueue,
+    },
+    member::Member,
+    meta::Meta,
+    op::{self, Context, Op},
+    pool::Pool,
+    queues::Queues,
+    read::StripeRead,
+    resync::{Goal, Sync},
+    ring::Ring,
+    sub::{Cmd, Target},
+    write::StripeWrite,
+};
+use eraid_core::{
+    geometry::{Geometry, Level, Rows},
+    member::{Event as MemberEvent, MemberState},
+    metapage::Side,
+    plan_read::{self, ReadPlan, View},
+    queue::Class,
+    refusal::Refusal,
+    region::RegionState,
+    sitout::SitOut,
+    stripelock::{Bucket, Grant, Mode, Node, StripeLocks},
+    superblock::{ArrayName, SlotState, Superblock},
+    units::{Generation, Micros, RegionNo, Sector, Sectors, Slot, SlotSet, StripeNo, Uuid},
+};
+
+/// Requests the disk can hold: so many that those stuck behind a hung member keep nobody from
+/// submitting others.
+pub(crate) const DEPTH: u32 = 1024;
+/// Operations of an array.
+const OPS: usize = 1024;
+/// Commands of an array, at least.
+const COMMANDS: usize = 2048;
+/// Pages of an array, at least: 16 MiB.
+const PAGES: usize = 4096;
+/// Buckets of the stripe lock table.
+const BUCKETS: usize = 1024;
+/// Rows of one operation over all members, in sectors: 4 MiB.
+const OP_SECTORS: u32 = 8192;
+/// Time between two looks at what needs looking after.
+const TICK_MS: u32 = 1000;
+/// A read without an answer for so long is answered by the other members.
+const STALL_US: u64 = 2_000_000;
+
+/// Storage of the stripe lock table.
+struct Storage<T>(KVec<T>);
+
+impl<T> AsRef<[T]> for Storage<T> {
+    fn as_ref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<T> AsMut<[T]> for Storage<T> {
+    fn as_mut(&mut self) -> &mut [T] {
+        &mut self.0
+    }
+}
+
+type StripeTable = StripeLocks<Storage<Node>, Storage<Bucket>>;
+
+/// One slot of the array.
+pub(crate) struct SlotEntry {
+    /// Its member, until it is removed.
+    pub(crate) member: Option<Arc<Member>>,
+    /// What it is to the array.
+    pub(crate) state: MemberState,
+    /// Whether reads avoid it.
+    pub(crate) sit_out: SitOut,
+}
+
+/// What is left of a request.
+struct Pending {
+    request: Request,
+    /// Sectors that have their operations.
+    done: u64,
+    /// Bands of the stripe behind `done` that have theirs.
+    bands: usize,
+}
+
+/// Who runs an array, and is to be told of its changes.
+pub(crate) trait Owner: Send + core::marker::Sync {
+    /// Something changed that user space may wait for. Task context.
+    fn attend(&self, array: &Arc<Array>);
+
+    /// A line written to a file of the array or of a member was refused.
+    fn refused(&self, line: &[u8], refusal: &Refusal);
+}
+
+/// What an array is made of.
+pub(crate) struct Parts {
+    /// The superblock all members have.
+    pub(crate) superblock: KBox<Superblock>,
+    /// Members, by slot.
+    pub(crate) members: KVec<Option<Arc<Member>>>,
+    /// Regions, as merged from the members' maps; none for RAID-0.
+    pub(crate) regions: KVec<RegionState>,
+    /// Newest generation of a map page.
+    pub(crate) map_generation: Generation,
+    /// Nothing may be written.
+    pub(crate) read_only: bool,
+    /// Where the newest superblock of each member lies.
+    pub(crate) sides: [Side; 64],
+    /// Who runs it.
+    pub(crate) owner: Arc<dyn Owner>,
+    /// The module's work queues.
+    pub(crate) queues: Arc<Queues>,
+}
+
+/// See the [module description](self).
+#[pin_data]
+pub(crate) struct Array {
+    /// Identity.
+    pub(crate) uuid: Uuid,
+    /// Name as the superblock has it.
+    array_name: ArrayName,
+    /// Shape.
+    pub(crate) geometry: Geometry,
+    /// Largest number of rows of one operation.
+    pub(crate) max_rows: u32,
+    /// Nothing may be written.
+    pub(crate) read_only: bool,
+    /// The module's work queues.
+    pub(crate) queues: Arc<Queues>,
+    /// Commands in flight at all members, orphans and metadata included.
+    pub(crate) in_flight: Atomic<u32>,
+    /// Device number of the disk, for `block_bio_remap`.
+    pub(crate) dev: Atomic<u32>,
+    /// Members in sync; changes under `table`.
+    in_sync: Atomic<u64>,
+    /// Members that sit out; changes under `table`.
+    avoid: Atomic<u64>,
+    stopping: Atomic<bool>,
+    /// Operations that are not free.
+    active: Atomic<u32>,
+    #[pin]
+    table: SpinLockIrq<KVec<SlotEntry>>,
+    #[pin]
+    pub(crate) meta: Meta,
+    #[pin]
+    pub(crate) sync: Sync,
+    #[pin]
+    pub(crate) pool: Pool,
+    #[pin]
+    stripes: SpinLockIrq<StripeTable>,
+    ops: KVec<Arc<Op>>,
+    #[pin]
+    free_ops: SpinLockIrq<KVec<u32>>,
+    #[pin]
+    pending: SpinLockIrq<Ring<Pending>>,
+    /// Events that are still to be sent to user space.
+    #[pin]
+    uevents: SpinLockIrq<Ring<&'static CStr>>,
+    /// Slots whose device is gone.
+    gone: Atomic<u64>,
+    /// Something changed that user space may poll for.
+    changed: Atomic<bool>,
+    /// Who runs it.
+    pub(crate) owner: Arc<dyn Owner>,
+    #[pin]
+    meta_job: Work<Array, 0>,
+    #[pin]
+    pump_job: Work<Array, 1>,
+    #[pin]
+    notify_job: Work<Array, 2>,
+    #[pin]
+    tick: DelayedWork<Array, 3>,
+    /// Dropped last: the module stays while anything of the array does.
+    _module: ModuleRef,
+}
+
+impl_has_work! {
+    impl HasWork<Self, 0> for Array { self.meta_job }
+    impl HasWork<Self, 1> for Array { self.pump_job }
+    impl HasWork<Self, 2> for Array { self.notify_job }
+}
+
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self, 3> for Array { self.tick }
+}
+
+impl WorkItem<0> for Array {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.run_meta();
+    }
+}
+
+impl WorkItem<1> for Array {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.pump();
+    }
+}
+
+impl WorkItem<2> for Array {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let gone = SlotSet::from_bits(this.gone.load(Relaxed));
+        for slot in gone.intersect(this.in_sync()).iter() {
+            this.fail_member(slot, "the device is gone", true);
+        }
+        this.owner.attend(&this);
+    }
+}
+
+impl WorkItem<3> for Array {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.tick();
+    }
+}
+
+/// Making and looking at an array.
+impl Array {
+    /// Makes an array that is not connected to anything yet. May sleep.
+    pub(crate) fn new(parts: Parts) -> Result<Arc<Self>> {
+        let superblock = &parts.superblock;
+        let (uuid, array_name) = (superblock.array, superblock.name);
+        let geometry = superblock.geometry;
+        let members = usize::from(geometry.members());
+        let max_rows = rows_for(geometry.members()).min(geometry.chunk());
+        let commands = commands_for(geometry.members());
+        let pages = PAGES.max(4 * members * (max_rows as usize).div_ceil(PAGE_SIZE / 512));
+        let mut table = KVec::with_capacity(members, GFP_KERNEL)?;
+        let mut in_sync = SlotSet::EMPTY;
+        for slot in geometry.all_slots().iter() {
+            let member = parts.members.get(slot.index()).cloned().flatten();
+            let state = match (&member, superblock.record(slot).state) {
+                (Some(_), SlotState::InSync) => MemberState::InSync,
+                (_, SlotState::Faulty) => MemberState::Faulty,
+                _ => MemberState::Missing,
+            };
+            if state == MemberState::InSync {
+                in_sync.insert(slot);
+            }
+            let sit_out = SitOut::Off;
+            table.push(
+                SlotEntry {
+                    member,
+                    state,
+                    sit_out,
+                },
+                GFP_KERNEL,
+            )?;
+        }
+        let (ops, free_ops) = make_ops(members)?;
+        let stripes = make_stripes()?;
+        let meta = Meta::new(
+            parts.superblock,
+            parts.regions,
+            parts.map_generation,
+            &parts.sides,
+            OPS,
+        )?;
+        let module = ModuleRef::get().ok_or(ENODEV)?;
+        let pending = Ring::new(DEPTH as usize + 1)?;
+        let uevents = Ring::new(64)?;
+        let (read_only, owner, queues) = (parts.read_only, parts.owner, parts.queues);
+        Arc::pin_init(
+            try_pin_init!(Self {
+                uuid,
+                array_name,
+                geometry,
+                max_rows,
+                read_only,
+                queues,
+                in_flight: Atomic::new(0),
+                dev: Atomic::new(0),
+                in_sync: Atomic::new(in_sync.bits()),
+                avoid: Atomic::new(0),
+                stopping: Atomic::new(false),
+                active: Atomic::new(0),
+                table <- new_spinlock_irq!(table, "eraid::table"),
+                meta <- meta,
+                sync <- Sync::new(),
+                pool <- Pool::new(commands, pages, OPS),
+                stripes <- new_spinlock_irq!(stripes, "eraid::stripes"),
+                ops,
+                free_ops <- new_spinlock_irq!(free_ops, "eraid::free_ops"),
+                pending <- new_spinlock_irq!(pending, "eraid::pending"),
+                uevents <- new_spinlock_irq!(uevents, "eraid::uevents"),
+                gone: Atomic::new(0),
+                changed: Atomic::new(false),
+                owner,
+                meta_job <- new_work!("eraid::meta"),
+                pump_job <- new_work!("eraid::pump"),
+                notify_job <- new_work!("eraid::notify"),
+                tick <- new_delayed_work!("eraid::tick"),
+                _module: module,
+            }? Error),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Name of the array.
+    pub(crate) fn name(&self) -> &str {
+        self.array_name.as_str()
+    }
+
+    /// Members that hold all their data but for stale regions, and take commands.
+    pub(crate) fn in_sync(&self) -> SlotSet {
+        SlotSet::from_bits(self.in_sync.load(Relaxed))
+    }
+
+    /// Members that reads avoid.
+    pub(crate) fn avoid(&self) -> SlotSet {
+        SlotSet::from_bits(self.avoid.load(Relaxed))
+    }
+
+    /// Slots without a member in sync.
+    pub(crate) fn missing(&self) -> SlotSet {
+        self.geometry.all_slots().minus(self.in_sync())
+    }
+
+    /// Tells the array the device number of its disk.
+    pub(crate) fn set_dev(&self, dev: u32) {
+        self.dev.store(dev, Relaxed);
+    }
+
+    /// Something changed that user space may poll for. Any context.
+    pub(crate) fn note_change(self: &Arc<Self>) {
+        self.changed.store(true, Relaxed);
+        self.queues.notify.kick::<Array, 2>(self);
+    }
+
+    /// Whether something changed since this was asked last.
+    pub(crate) fn take_changed(&self) -> bool {
+        self.changed.xchg(false, Relaxed)
+    }
+
+    /// The region of a stripe.
+    fn region_of(&self, stripe: StripeNo) -> RegionNo {
+        self.with_superblock(|superblock| superblock.regions.region_of(stripe))
+    }
+
+    /// Runs `look` on the entry of a slot.
+    pub(crate) fn with_slot<R>(&self, slot: Slot, look: impl FnOnce(&SlotEntry) -> R) -> Option<R> {
+        self.table.lock().get(slot.index()).map(look)
+    }
+
+    /// The member of a slot, until it is removed.
+    pub(crate) fn member(&self, slot: Slot) -> Option<Arc<Member>> {
+        self.with_slot(slot, |entry| entry.member.clone()).flatten()
+    }
+
+    /// Operations that are not free.
+    pub(crate) fn active(&self) -> u32 {
+        self.active.load(Relaxed)
+    }
+
+    /// What is known about the members in a stripe.
+    pub(crate) fn view(&self, stripe: StripeNo) -> View {
+        let mut region = self.region(stripe);
+        let in_sync = self.in_sync();
+        let mut recovered = SlotSet::EMPTY;
+        match self.sync.reached(stripe, self.region_of(stripe)) {
+            Some(Goal::Parity) => region.need_sync = false,
+            Some(Goal::Member(slot)) if in_sync.contains(slot) => recovered.insert(slot),
+            Some(Goal::Member(_)) | None => {}
+        }
+        View {
+            usable: View::usable(in_sync, region.stale, recovered),
+            avoid: self.avoid(),
+            bad: SlotSet::EMPTY,
+            region,
+        }
+    }
+
+    /// Whether a resync or recovery has the stripe in work.
+    pub(crate) fn in_work(&self, stripe: StripeNo) -> bool {
+        self.sync.in_work(stripe, self.region_of(stripe))
+    }
+}
+
+/// Commands in the pool of an array with so many members.
+pub(crate) fn commands_for(members: u8) -> usize {
+    COMMANDS.max(8 * usize::from(members))
+}
+
+/// Largest number of rows of one operation on so many members: a power of two, so that operations
+/// end where pages do.
+fn rows_for(members: u8) -> u32 {
+    let rows = OP_SECTORS.checked_div(u32::from(members)).unwrap_or(0);
+    let power = rows.checked_ilog2().map_or(0, |log| 1 << log);
+    power.clamp(16, COMMAND_SECTORS)
+}
+
+fn make_ops(members: usize) -> Result<(KVec<Arc<Op>>, KVec<u32>)> {
+    let mut ops = KVec::with_capacity(OPS, GFP_KERNEL)?;
+    let mut free = KVec::with_capacity(OPS, GFP_KERNEL)?;
+    for index in 0..OPS as u32 {
+        ops.push(Op::new(index, members)?, GFP_KERNEL)?;
+        free.push(index, GFP_KERNEL)?;
+    }
+    Ok((ops, free))
+}
+
+fn make_stripes() -> Result<StripeTable> {
+    let nodes = KVec::from_elem(Node::IDLE, OPS, GFP_KERNEL)?;
+    let buckets = KVec::from_elem(Bucket::EMPTY, BUCKETS, GFP_KERNEL)?;
+    StripeLocks::new(Storage(nodes), Storage(buckets)).ok_or(EINVAL)
+}
+
+/// Plans a read; of RAID-1 from the copy that has least to do.
+pub(crate) fn plan_read(
+    array: &Array,
+    stripe: StripeNo,
+    first: u8,
+    last: u8,
+    view: &View,
+) -> ReadPlan {
+    let prefer = match array.geometry.level() {
+        Level::Raid1 => array.least_busy(view.readable().minus(view.avoid)),
+        _ => None,
+    };
+    plan_read::plan_read(&array.geometry, stripe, first, last, view, prefer)
+}
+
+impl Array {
+    fn least_busy(&self, among: SlotSet) -> Option<Slot> {
+        let table = self.table.lock();
+        let load = |slot: &Slot| {
+            let entry = table.get(slot.index());
+            entry
+                .and_then(|entry| entry.member.as_ref())
+                .map_or(u32::MAX, |member| member.in_flight())
+        };
+        among.iter().min_by_key(load)
+    }
+}
+
+/// Requests.
+impl Driver for Array {
+    type Data = Array;
+
+    fn queue_rq(array: ArcBorrow<'_, Array>, request: Request, _last: bool) {
+        let array: Arc<Array> = array.into();
+        array.accept(request);
+    }
+}
+
+impl Pending {
+    /// The next operation of the request; `None` when it has all.
+    fn next(&mut self, array: &Array) -> Option<op::Work> {
+        match self.request.op() {
+            request::Op::Flush => {
+                let first = self.done == 0 && !array.read_only;
+                self.done = 1;
+                first.then(|| op::Work::Flush(Flush::with(After::Request)))
+            }
+            request::Op::Read => self.next_of_data(array, true),
+            request::Op::Write => self.next_of_data(array, false),
+            _ => None,
+        }
+    }
+
+    fn next_of_data(&mut self, array: &Array, read: bool) -> Option<op::Work> {
+        let geometry = &array.geometry;
+        loop {
+            let left = (self.request.len() as u64 / 512).checked_sub(self.done)?;
+            if left == 0 {
+                return None;
+            }
+            let at = Sector::new(self.request.sector() + self.done);
+            if read && self.bands == 0 {
+                if let Some(direct) = Direct::plan(array, at, Sectors::new(left)) {
+                    self.done += direct.len().get();
+                    return Some(op::Work::Direct(direct));
+                }
+            }
+            let stripe = geometry.locate(at)?.stripe;
+            let end = geometry.address(stripe.next(), 0, 0);
+            let end = end.unwrap_or(Sector::new(geometry.capacity().get()));
+            let len = left.min(end.get().saturating_sub(at.get()));
+            let mut bands = geometry.bands(at, Sectors::new(len), array.max_rows);
+            if let Some(band) = bands.nth(self.bands) {
+                self.bands += 1;
+                return Some(match read {
+                    true => op::Work::Read(StripeRead::new(band)),
+                    false => op::Work::Write(StripeWrite::new(band)),
+                });
+            }
+            self.done += len;
+            self.bands = 0;
+        }
+    }
+}
+
+impl Array {
+    fn accept(self: &Arc<Self>, request: Request) {
+        if let Some(status) = self.refusal(&request) {
+            request.fail(status);
+            return;
+        }
+        let pending = Pending {
+            request,
+            done: 0,
+            bands: 0,
+        };
+        let left = match self.pending.lock().is_empty() {
+            true => self.dispatch(pending),
+            false => Some(pending),
+        };
+        if let Some(left) = left {
+            self.postpone(left);
+        }
+    }
+
+    fn refusal(&self, request: &Request) -> Option<Status> {
+        if self.stopping.load(Relaxed) {
+            return Some(Status::IOERR);
+        }
+        match request.op() {
+            request::Op::Read | request::Op::Flush => None,
+            request::Op::Write if self.read_only => Some(Status::IOERR),
+            request::Op::Write => None,
+            _ => Some(Status::NOTSUPP),
+        }
+    }
+
+    /// Starts operations for a request; what is left when there is none free is returned.
+    fn dispatch(self: &Arc<Self>, mut pending: Pending) -> Option<Pending> {
+        loop {
+            let Some(op) = self.take_op() else {
+                return Some(pending);
+            };
+            match pending.next(self) {
+                Some(work) => op.start(self.clone(), work, Some(pending.request.clone())),
+                None => {
+                    self.op_done(op.index);
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Lets the rest of a request wait for operations.
+    fn postpone(self: &Arc<Self>, pending: Pending) {
+        if let Err(pending) = self.pending.lock().push_back(pending) {
+            // There is a place for every request of the disk.
+            pending.request.fail(Status::IOERR);
+        }
+        if !self.free_ops.lock().is_empty() {
+            self.queues.submit.kick::<Array, 1>(self);
+        }
+    }
+
+    fn pump(self: &Arc<Self>) {
+        loop {
+            let Some(pending) = self.pending.lock().pop_front() else {
+                return;
+            };
+            if self.stopping.load(Relaxed) {
+                pending.request.fail(Status::IOERR);
+                continue;
+            }
+            if let Some(left) = self.dispatch(pending) {
+                self.postpone(left);
+                return;
+            }
+        }
+    }
+
+    /// Starts an operation that no request asked for; `false` when none is free.
+    pub(crate) fn start_work(self: &Arc<Self>, work: op::Work) -> bool {
+        match self.take_op() {
+            Some(op) => {
+                op.start(self.clone(), work, None);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn take_op(&self) -> Option<&Arc<Op>> {
+        let index = self.free_ops.lock().pop()?;
+        self.active.fetch_add(1, Relaxed);
+        self.ops.get(index as usize)
+    }
+
+    /// An operation ended. Any context.
+    pub(crate) fn op_done(self: &Arc<Self>, index: u32) {
+        // The vector was made to hold all of them.
+        let _ = self.free_ops.lock().push_within_capacity(index);
+        self.active.fetch_sub(1, Relaxed);
+        if !self.pending.lock().is_empty() {
+            self.queues.submit.kick::<Array, 1>(self);
+        }
+    }
+}
+
+/// What operations ask of their array.
+impl Array {
+    /// Wakes an operation.
+    pub(crate) fn wake(&self, op: Option<u32>) {
+        if let Some(op) = op.and_then(|op| self.ops.get(op as usize)) {
+            op.wake();
+        }
+    }
+
+    /// Takes a command back into the pool. Any context.
+    pub(crate) fn give(&self, cmd: Cmd) {
+        let next = self.pool.give(cmd);
+        self.wake(next);
+    }
+
+    /// Operation `op` does not wait for memory any more.
+    pub(crate) fn forget_wait(&self, op: &Op) {
+        let next = self.pool.forget(op.index);
+        self.wake(next);
+    }
+
+    /// Asks for the lock of a stripe; operation `op` is granted it later when queued.
+    pub(crate) fn lock_stripe(&self, op: &Op, stripe: StripeNo, mode: Mode) -> Grant {
+        op.expect_grant();
+        self.stripes.lock().lock(op.index, stripe, mode)
+    }
+
+    /// Asks for the commit phase of the stripe that `op` holds.
+    pub(crate) fn upgrade_stripe(&self, op: &Op) -> Grant {
+        op.expect_grant();
+        self.stripes.lock().upgrade(op.index)
+    }
+
+    /// Gives up the stripe that `op` holds or waits for, if any.
+    pub(crate) fn unlock_stripe(&self, op: &Op) {
+        let mut stripes = self.stripes.lock();
+        stripes.unlock(op.index, &mut |granted| {
+            if let Some(op) = self.ops.get(granted as usize) {
+                op.grant();
+            }
+        });
+    }
+
+    /// Sends a command to the member of its slot. Task context.
+    pub(crate) fn submit(self: &Arc<Self>, cmd: Cmd) {
+        let member = self.member(cmd.ctx.slot);
+        let refused = match member {
+            Some(member) => member.submit(self, cmd),
+            None => Err(cmd),
+        };
+        if let Err(cmd) = refused {
+            self.returned(cmd, Status::OFFLINE);
+        }
+    }
+
+    /// A command ended. Any context.
+    pub(crate) fn returned(self: &Arc<Self>, mut cmd: Cmd, status: Status) {
+        let ticket = match cmd.ctx.target {
+            Target::Op(ticket) => ticket,
+            Target::Superblock | Target::Map => {
+                self.meta_returned(cmd, status.is_ok());
+                return;
+            }
+        };
+        cmd.ctx.class = Class::Ordinary;
+        let slot = cmd.ctx.slot;
+        let orphan = match self.ops.get(ticket.op as usize) {
+            Some(op) => op.deposit(ticket.round, slot, cmd, status.is_ok()),
+            None => Err(cmd),
+        };
+        if let Err(cmd) = orphan {
+            if let Some(member) = self.member(slot) {
+                member.counters.orphans.fetch_add(1, Relaxed);
+            }
+            self.give(cmd);
+        }
+    }
+
+    /// Nothing of a member, or of the array, is in flight any more. Any context.
+    pub(crate) fn member_idle(self: &Arc<Self>) {
+        if self.stopping.load(Relaxed) {
+            self.queues.notify.kick::<Array, 2>(self);
+        }
+    }
+
+    /// Starts the `meta` job. Any context.
+    pub(crate) fn kick_meta(self: &Arc<Self>) {
+        self.queues.meta.kick::<Array, 0>(self);
+    }
+
+    /// A request was read in part or in whole.
+    pub(crate) fn read_done(
+        &self,
+        request: Option<&Request>,
+        mode: &str,
+        start: Sector,
+        len: Sectors,
+    ) {
+        let Some(request) = request else { return };
+        let stripe = self.geometry.locate(start).map_or(0, |at| at.stripe.get());
+        let latency = latency_us(request);
+        trace::trace_read(self.name(), mode, stripe, len.get() as u32, latency);
+    }
+
+    /// A band of a request was written.
+    pub(crate) fn write_done(&self, request: &Request, kind: &str, stripe: StripeNo, sectors: u32) {
+        trace::trace_write(self.name(), kind, stripe.get(), sectors, latency_us(request));
+    }
+
+    /// Nothing had the data of these rows.
+    pub(crate) fn read_lost(&self, stripe: StripeNo, rows: Rows) {
+        array_err_ratelimited!(
+            self.name(),
+            "cannot read rows {} to {} of stripe {}: no member has them",
+            rows.lo,
+            rows.hi,
+            stripe.get()
+        );
+    }
+}
+
+fn latency_us(request: &Request) -> u64 {
+    now_us().saturating_sub((request.started_ns() / 1000) as u64)
+}
+
+impl Context<'_> {
+    /// Sets what the command of `slot` is to do: `len` sectors from `at` on, counted from where
+    /// the member's data starts.
+    pub(crate) fn prepare(&mut self, slot: Slot, op: CommandOp, at: Sector, len: u32) {
+        let Some(start) = self.array.data_start(slot) else {
+            return;
+        };
+        let asked = self.request.map_or(CommandFlags::NONE, Request::command_flags);
+        let flags = match op {
+            // Readahead may be dropped; commands of an array may not.
+            CommandOp::Write => asked.without(CommandFlags::RAHEAD),
+            _ => asked.without(CommandFlags::RAHEAD | CommandFlags::FUA),
+        };
+        let origin = self.request.map(|request| Origin {
+            dev: self.array.dev.load(Relaxed),
+            sector: request.sector(),
+        });
+        if let Some(cmd) = self.columns.get_mut(slot) {
+            cmd.ctx.class = Class::Ordinary;
+            cmd.ctx.io = CommandIo {
+                op,
+                flags,
+                sector: start + at.get(),
+                buf_off: 0,
+                len: len as usize * 512,
+                origin,
+            };
+        }
+    }
+}
+
+impl Array {
+    fn data_start(&self, slot: Slot) -> Option<u64> {
+        self.with_slot(slot, |entry| entry.member.as_ref().map(|m| m.data_start))
+            .flatten()
+    }
+}
+
+/// Members that fail, sit out and leave.
+impl Array {
+    /// Writes to these members failed: those that the array can do without are failed. The others
+    /// are returned.
+    pub(crate) fn write_failed(self: &Arc<Self>, slots: SlotSet) -> SlotSet {
+        let mut kept = SlotSet::EMPTY;
+        for slot in slots.iter() {
+            if self.in_sync().contains(slot) && !self.fail_member(slot, "a write failed", false) {
+                kept.insert(slot);
+            }
+        }
+        kept.intersect(self.in_sync())
+    }
+
+    /// Fails a member in sync: nothing is asked of it any more, who waits for it goes on without.
+    /// `false` when it is the last that the data cannot do without, unless `anyway`. Task context.
+    pub(crate) fn fail_member(self: &Arc<Self>, slot: Slot, reason: &str, anyway: bool) -> bool {
+        let mut failed = None;
+        self.record_change(slot, || {
+            let mut table = self.table.lock();
+            let left = self.in_sync().without(slot);
+            let needed = u32::from(self.geometry.members() - self.geometry.parity());
+            let entry = table.get_mut(slot.index())?;
+            if !anyway && left.len() < needed {
+                return None;
+            }
+            entry.state = entry.state.after(MemberEvent::Fail)?;
+            entry.sit_out = SitOut::Off;
+            failed = entry.member.clone();
+            self.in_sync.store(left.bits(), Relaxed);
+            self.avoid.store(self.avoid().without(slot).bits(), Relaxed);
+            Some(SlotState::Faulty)
+        });
+        let Some(member) = failed else { return false };
+        member.close(self);
+        for op in self.ops.iter() {
+            op.overtake_and_wake(SlotSet::single(slot));
+        }
+        self.sync.retry();
+        self.report(&Event::failed(&member, reason));
+        self.note_change();
+        true
+    }
+
+    /// Takes a failed member out of its slot.
+    pub(crate) fn take_failed(&self, slot: Slot) -> Option<Arc<Member>> {
+        let mut table = self.table.lock();
+        let entry = table.get_mut(slot.index())?;
+        entry.state = entry.state.after(MemberEvent::Remove)?;
+        entry.member.take()
+    }
+
+    /// Changes whether a member sits out. `reason` is for the event.
+    pub(crate) fn set_sit_out(self: &Arc<Self>, slot: Slot, sit_out: SitOut, reason: &str) {
+        let (was, member) = {
+            let mut table = self.table.lock();
+            let Some(entry) = table.get_mut(slot.index()) else {
+                return;
+            };
+            let was = core::mem::replace(&mut entry.sit_out, sit_out);
+            let avoid = match sit_out.is_out() {
+                true => self.avoid().with(slot),
+                false => self.avoid().without(slot),
+            };
+            self.avoid.store(avoid.bits(), Relaxed);
+            (was, entry.member.clone())
+        };
+        let Some(member) = member else { return };
+        match (was.is_out(), sit_out.is_out()) {
+            (false, true) => {
+                // Who waits for it now is answered by the others.
+                self.rescue(now_us(), SlotSet::single(slot));
+                self.report(&Event::sit_out(&member, reason));
+            }
+            (true, false) => self.report(&Event::sit_out_end(&member, reason)),
+            _ => {}
+        }
+        self.note_change();
+    }
+
+    /// Lets reads issued before `since_us` go on without `slots`, where others can answer.
+    fn rescue(&self, since_us: u64, slots: SlotSet) -> [u64; 64] {
+        let mut rescued = [0; 64];
+        for op in self.ops.iter() {
+            let late = op.stalled(since_us).intersect(slots);
+            op.overtake_and_wake(late);
+            for slot in late.iter() {
+                if let Some(count) = rescued.get_mut(slot.index()) {
+                    *count += 1;
+                }
+            }
+        }
+        rescued
+    }
+
+    /// A member's device is gone. Task context, under the device's holder lock.
+    pub(crate) fn device_gone(self: &Arc<Self>, slot: Slot) {
+        let gone = SlotSet::from_bits(self.gone.load(Relaxed)).with(slot);
+        self.gone.store(gone.bits(), Relaxed);
+        self.queues.notify.kick::<Array, 2>(self);
+    }
+
+    /// Remembers a uevent to be sent from task context. Any context.
+    pub(crate) fn queue_uevent(&self, text: &'static CStr) {
+        // When user space does not follow, the newest are dropped: the state files tell the rest.
+        let _ = self.uevents.lock().push_back(text);
+    }
+
+    /// The oldest uevent not yet sent.
+    pub(crate) fn next_uevent(&self) -> Option<&'static CStr> {
+        self.uevents.lock().pop_front()
+    }
+}
+
+/// The life of an array.
+impl Array {
+    /// Starts looking after the array once a second.
+    pub(crate) fn begin(self: &Arc<Self>) {
+        self.queues.submit.arm::<Array, 3>(self, 0);
+    }
+
+    /// Looks after the array soon.
+    pub(crate) fn tick_soon(self: &Arc<Self>) {
+        self.queues.submit.arm::<Array, 3>(self, 0);
+    }
+
+    fn tick(self: &Arc<Self>) {
+        if self.stopping.load(Relaxed) {
+            return;
+        }
+        let now = now_us();
+        self.end_sit_outs(now);
+        self.rescue_stalled(now);
+        for slot in self.in_sync().iter() {
+            if let Some(member) = self.member(slot) {
+                member.promote_extras(self);
+            }
+        }
+        if !self.read_only {
+            self.resync_begins();
+            if self.begin_clear() && !self.start_work(op::Work::Flush(Flush::with(After::Clear))) {
+                self.end_clear(false);
+            }
+        }
+        self.queues.notify.kick::<Array, 2>(self);
+        self.queues.submit.arm_if_idle::<Array, 3>(self, TICK_MS);
+    }
+
+    fn end_sit_outs(self: &Arc<Self>, now: u64) {
+        for slot in self.avoid().iter() {
+            let over = self.with_slot(slot, |entry| {
+                let mut sit_out = entry.sit_out;
+                sit_out.expire(Micros::new(now))
+            });
+            if over == Some(true) {
+                self.set_sit_out(slot, SitOut::Off, "the time is over");
+            }
+        }
+    }
+
+    fn rescue_stalled(self: &Arc<Self>, now: u64) {
+        let rescued = self.rescue(now.saturating_sub(STALL_US), self.geometry.all_slots());
+        for slot in self.geometry.all_slots().iter() {
+            let count = rescued.get(slot.index()).copied().unwrap_or(0);
+            if let (true, Some(member)) = (count > 0, self.member(slot)) {
+                self.report(&Event::stalled(&member, count));
+            }
+        }
+    }
+
+    /// Refuses requests from here on, and lets the background end.
+    pub(crate) fn close(self: &Arc<Self>) {
+        self.stopping.store(true, Relaxed);
+        self.sync.stop();
+        self.pump();
+    }
+
+    /// Looks after nothing any more. Task context, not from a job of the array.
+    pub(crate) fn end(self: &Arc<Self>) {
+        workqueue::disable_delayed_sync::<Array, 3>(self);
+    }
+
+    /// Whether commands issued before `since_us` keep requests waiting.
+    pub(crate) fn is_stuck(&self, since_us: u64) -> bool {
+        self.ops.iter().any(|op| op.waits_since(since_us))
+    }
+
+    /// Ends operations that commands issued before `since_us` keep waiting, with errors.
+    pub(crate) fn abort_stuck(&self, since_us: u64) {
+        for op in self.ops.iter() {
+            if op.waits_since(since_us) {
+                op.abort(Status::IOERR);
+            }
+        }
+    }
+
+    /// Ends all operations with errors.
+    pub(crate) fn abort_all(&self) {
+        for op in self.ops.iter() {
+            op.abort(Status::IOERR);
+        }
+    }
+}

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Assembling arrays from their members: at once, or one member at a time.
+
+use kernel::{prelude::*, sync::Arc};
+
+use crate::{
+    array::Parts,
+    disk_io::{self, PageIo},
+    error::refused,
+    kapi::{crc::crc32c, device::MemberDevice},
+    member::Member,
+    registry::Registry,
+};
+use eraid_core::{
+    assembly::{decide, Assembly, Candidate, Decision, Options},
+    control::{parse_abort, parse_assemble, Assemble, MemberSpec},
+    metapage::{PageId, Side},
+    refusal::{Errno, Refusal},
+    refuse,
+    region::RegionState,
+    regionmap::{MapPage, Region},
+    superblock::{Policy, SlotState, Superblock},
+    units::{Generation, Sectors, Slot, SlotSet, Uuid},
+};
+
+/// A device with a superblock.
+pub(crate) struct Found {
+    device: Arc<MemberDevice>,
+    superblock: KBox<Superblock>,
+    side: Side,
+}
+
+/// A set that waits for more members.
+pub(crate) struct Incomplete {
+    uuid: Uuid,
+    found: KVec<Found>,
+}
+
+impl Registry {
+    /// Assembles what a line to `assemble` names.
+    pub(crate) fn assemble(self: &Arc<Self>, line: &[u8]) -> Result<(), Refusal> {
+        let request = parse_assemble(line)?;
+        let _control = self.control.lock();
+        let new = find_members(&request)?;
+        let uuid = new
+            .first()
+            .map(|found| found.superblock.array)
+            .ok_or_else(|| refuse!(Errno::Inval, "an array needs members"))?;
+        if self.runs(uuid) {
+            return Err(refuse!(Errno::Busy, "the array {uuid} runs already"));
+        }
+        let mut set = self.take_incomplete(uuid);
+        let known = set.found.len();
+        for found in new {
+            set.found
+                .push(found, GFP_KERNEL)
+                .map_err(|_| refused(ENOMEM, "assembling", "the array"))?;
+        }
+        let options = Options {
+            force: request.force,
+            readonly: request.readonly,
+            degraded: request.degraded,
+        };
+        let started = match judge(&set.found, options) {
+            Ok(Decision::Start(assembly)) => {
+                let started = self.start_assembled(&set.found, &assembly, options, request.dev);
+                started.map(|()| true)
+            }
+            Ok(Decision::Incomplete(incomplete)) => {
+                let text = eraid_core::text::TextBuf::<128>::format(format_args!("{incomplete}"));
+                pr_info!("{}\n", text.as_str());
+                Ok(false)
+            }
+            Err(refusal) => Err(refusal),
+        };
+        match started {
+            Ok(true) => Ok(()),
+            Ok(false) => self.keep_incomplete(set),
+            Err(refusal) => {
+                // What came with this line goes; what waited before goes on waiting.
+                set.found.truncate(known);
+                if known > 0 {
+                    self.keep_incomplete(set)?;
+                }
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Lets go of an incomplete set.
+    pub(crate) fn abort(&self, line: &[u8]) -> Result<(), Refusal> {
+        let uuid = parse_abort(line)?;
+        let _control = self.control.lock();
+        match self.take_incomplete(uuid).found.is_empty() {
+            true => Err(refuse!(Errno::NoEnt, "no set {uuid} waits for members")),
+            false => Ok(()),
+        }
+    }
+
+    fn take_incomplete(&self, uuid: Uuid) -> Incomplete {
+        let mut all = self.incomplete.lock();
+        let index = all.iter().position(|set| set.uuid == uuid);
+        let empty = Incomplete {
+            uuid,
+            found: KVec::new(),
+        };
+        index
+            .and_then(|index| all.remove(index).ok())
+            .unwrap_or(empty)
+    }
+
+    fn keep_incomplete(&self, set: Incomplete) -> Result<(), Refusal> {
+        let kept = self.incomplete.lock().push(set, GFP_KERNEL);
+        kept.map_err(|_| refused(ENOMEM, "keeping", "the members"))
+    }
+
+    fn start_assembled(
+        self: &Arc<Self>,
+        found: &KVec<Found>,
+        assembly: &Assembly,
+        options: Options,
+        dev: Option<u32>,
+    ) -> Result<(), Refusal> {
+        let no_memory = |_| refused(ENOMEM, "starting", "the array");
+        let base = found
+            .get(assembly.base)
+            .ok_or_else(|| refuse!(Errno::Inval, "no members"))?;
+        self.check_free(base.superblock.name.as_str())?;
+        let superblock = KBox::new((*base.superblock).clone(), GFP_KERNEL).map_err(no_memory)?;
+        let (mut regions, map_generation) = load_regions(found, assembly, &superblock)?;
+        resolve_doubt(&mut regions, assembly, &superblock, options)?;
+        let mut parts = Parts {
+            superblock,
+            members: KVec::new(),
+            regions,
+            map_generation,
+            sides: [Side::A; 64],
+            read_only: options.readonly,
+            owner: self.clone(),
+            queues: self.queues.clone(),
+        };
+        for slot in parts.superblock.geometry.all_slots().iter() {
+            let member = match member_of(found, assembly, slot) {
+                Some(found) => {
+                    if let Some(side) = parts.sides.get_mut(slot.index()) {
+                        *side = found.side;
+                    }
+                    let device = found.device.clone();
+                    let member = Member::of(&parts.superblock, slot, device);
+                    Some(member.map_err(|error| refused(error, "starting", "the array"))?)
+                }
+                None => None,
+            };
+            parts.members.push(member, GFP_KERNEL).map_err(no_memory)?;
+        }
+        if !options.readonly {
+            mark_active(&mut parts, assembly)?;
+        }
+        let block = parts.superblock.logical_block_size;
+        self.start(parts, block, dev)
+    }
+}
+
+/// Opens the members of a line and reads their superblocks.
+fn find_members(request: &Assemble<'_>) -> Result<KVec<Found>, Refusal> {
+    let mut all = KVec::new();
+    for spec in request.members.iter() {
+        let MemberSpec::Path(path) = spec else {
+            continue;
+        };
+        let device = disk_io::open(path, request.readonly)?;
+        let (superblock, side) = disk_io::read_superblock(&device)?;
+        let found = Found {
+            device,
+            superblock,
+            side,
+        };
+        all.push(found, GFP_KERNEL)
+            .map_err(|_| refused(ENOMEM, "opening", path))?;
+    }
+    Ok(all)
+}
+
+fn judge(found: &KVec<Found>, options: Options) -> Result<Decision, Refusal> {
+    let mut candidates = KVec::new();
+    for found in found {
+        let candidate = Candidate {
+            name: disk_io::name(&found.device),
+            superblock: &found.superblock,
+            size: Sectors::new(found.device.size_sectors()),
+            read_only: found.device.is_read_only(),
+        };
+        candidates
+            .push(candidate, GFP_KERNEL)
+            .map_err(|_| refused(ENOMEM, "assembling", "the array"))?;
+    }
+    decide(&candidates, options)
+}
+
+/// The device that takes a slot; members being rebuilt do not take part yet.
+fn member_of<'a>(found: &'a KVec<Found>, assembly: &Assembly, slot: Slot) -> Option<&'a Found> {
+    if !assembly.in_sync.contains(slot) {
+        return None;
+    }
+    let index = assembly.members.get(slot.index()).copied().flatten()?;
+    found.get(usize::from(index))
+}
+
+/// Merges the region maps of the members that know of every write.
+fn load_regions(
+    found: &KVec<Found>,
+    assembly: &Assembly,
+    superblock: &Superblock,
+) -> Result<(KVec<RegionState>, Generation), Refusal> {
+    let no_memory = |_| refused(ENOMEM, "reading the map of", superblock.name.as_str());
+    let mut states = KVec::new();
+    let mut newest = Generation::ZERO;
+    if superblock.policy != Policy::Bitmap {
+        return Ok((states, newest));
+    }
+    let current = assembly.in_sync.minus(assembly.caught_up);
+    for number in 0..superblock.regions.pages() {
+        let (_, count) = superblock.regions.regions_of(number);
+        let mut merged: KVec<Option<Region>> =
+            KVec::from_elem(None, count, GFP_KERNEL).map_err(no_memory)?;
+        for slot in current.iter() {
+            if let Some(found) = member_of(found, assembly, slot) {
+                let generation = merge_page(&found.device, superblock, number, &mut merged)?;
+                newest = newest.max(generation);
+            }
+        }
+        for region in &merged {
+            let region = region.unwrap_or(Region::UNKNOWN);
+            states
+                .push(RegionState::loaded(region), GFP_KERNEL)
+                .map_err(no_memory)?;
+        }
+    }
+    Ok((states, newest))
+}
+
+/// Adds one member's copy of a page of the map; returns its generation.
+fn merge_page(
+    device: &MemberDevice,
+    superblock: &Superblock,
+    number: u32,
+    merged: &mut KVec<Option<Region>>,
+) -> Result<Generation, Refusal> {
+    let mut sides = [PageIo::new()?, PageIo::new()?];
+    for (side, io) in Side::BOTH.iter().zip(&mut sides) {
+        let at = superblock.front.map.page(*side, number);
+        // An unreadable copy is like a torn one: there are others.
+        if at.is_none_or(|at| io.read(device, at).is_err()) {
+            io.page.fill(0);
+        }
+    }
+    let id = PageId {
+        array: superblock.array,
+        number,
+    };
+    let slots = superblock.geometry.all_slots();
+    let decode = |io: &'_ PageIo| {
+        MapPage::decode(&io.page, crc32c, id, &superblock.regions, slots)
+            .ok()
+            .map(|page| page.generation())
+    };
+    let [a, b] = &sides;
+    let Some(side) = Side::newest(decode(a), decode(b)) else {
+        return Ok(Generation::ZERO);
+    };
+    let io = match side {
+        Side::A => a,
+        Side::B => b,
+    };
+    let page = MapPage::decode(&io.page, crc32c, id, &superblock.regions, slots);
+    let Ok(page) = page else {
+        return Ok(Generation::ZERO);
+    };
+    for (entry, region) in merged.iter_mut().enumerate() {
+        let own = page.get(entry);
+        *region = Some(region.map_or(own, |others| others.merge(own)));
+    }
+    Ok(page.generation())
+}
+
+/// Refuses regions that nobody can vouch for, or with `force` takes them as they are and says so.
+fn resolve_doubt(
+    regions: &mut KVec<RegionState>,
+    assembly: &Assembly,
+    superblock: &Superblock,
+    options: Options,
+) -> Result<(), Refusal> {
+    let absent = assembly.absent(superblock);
+    let in_doubt = |region: &RegionState| {
+        let view = region.view();
+        view.need_sync && !absent.union(view.stale).is_empty()
+    };
+    let doubtful = regions.iter().filter(|region| in_doubt(region)).count();
+    assembly.check_doubt(superblock, doubtful as u64, options)?;
+    for (number, region) in regions.iter_mut().enumerate() {
+        if in_doubt(region) && options.force && region.accept_doubt(absent.union(region.view().stale)) {
+            array_warn!(
+                superblock.name.as_str(),
+                "region {} is taken as it is: what was written there last may be wrong",
+                number
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Writes to all members that the array runs, and without whom.
+fn mark_active(parts: &mut Parts, assembly: &Assembly) -> Result<(), Refusal> {
+    let superblock = &mut parts.superblock;
+    let absent: SlotSet = assembly.absent(superblock);
+    for slot in superblock.geometry.all_slots().iter() {
+        let state = superblock.record(slot).state;
+        if assembly.caught_up.contains(slot) {
+            superblock.set_state(slot, SlotState::InSync);
+        } else if absent.contains(slot) && state == SlotState::InSync {
+            superblock.set_state(slot, SlotState::Missing);
+        }
+    }
+    superblock.active = true;
+    superblock.generation = superblock.generation.next();
+    let mut io = PageIo::new()?;
+    for member in parts.members.iter().flatten() {
+        superblock.slot = member.place;
+        if let Some(side) = parts.sides.get_mut(member.place.index()) {
+            *side = side.other();
+            io.write_superblock(&member.device, superblock, *side)?;
+        }
+    }
+    Ok(())
+}

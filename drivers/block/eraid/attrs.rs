@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The files of an array: `/sys/block/eraidN/eraid`. Names and meanings are md's where md has them.
+
+use core::fmt::Write;
+
+use kernel::{prelude::*, sync::Arc};
+
+use crate::{
+    array::Array,
+    error::code_of,
+    kapi::{
+        params::ReadPolicy,
+        sysfs::{Attr, Attributes, SysfsText},
+        time::now_us,
+    },
+    resync::Progress,
+};
+use eraid_core::{
+    control::parse_number,
+    geometry::Level,
+    member::{degraded, StateText, Summary},
+    refusal::Refusal,
+    units::Micros,
+};
+use kernel::sync::atomic::Relaxed;
+
+/// Largest depth that can be set.
+const DEPTH_MAX: u64 = 1024;
+
+impl Attributes for Array {
+    fn files() -> &'static [Attr<Self>] {
+        static FILES: [Attr<Array>; 21] = [
+            Attr::ro(c"level", |a, t| line(t, format_args!("{}", a.geometry.level().as_str()))),
+            Attr::ro(c"layout", |a, t| line(t, format_args!("{}", layout_of(a)))),
+            Attr::ro(c"chunk_size", |a, t| {
+                line(t, format_args!("{}", u64::from(a.geometry.chunk()) * 512))
+            }),
+            Attr::ro(c"raid_disks", |a, t| line(t, format_args!("{}", a.geometry.members()))),
+            Attr::ro(c"component_size", |a, t| {
+                line(t, format_args!("{}", a.geometry.component().get() / 2))
+            }),
+            Attr::ro(c"uuid", |a, t| line(t, format_args!("{}", a.uuid))),
+            Attr::ro(c"name", |a, t| line(t, format_args!("{}", a.name()))),
+            Attr::ro(c"array_state", |a, t| line(t, format_args!("{}", a.state_word()))),
+            Attr::ro(c"degraded", |a, t| {
+                line(t, format_args!("{}", degraded(a.geometry.members(), a.in_sync())))
+            }),
+            Attr::ro(c"sync_action", |a, t| line(t, format_args!("{}", a.progress().action))),
+            Attr::ro(c"last_sync_action", |a, t| {
+                line(t, format_args!("{}", a.progress().last))
+            }),
+            Attr::ro(c"sync_completed", show_sync_completed),
+            Attr::ro(c"unsynced_regions", |a, t| {
+                line(t, format_args!("{}", a.unsynced_regions()))
+            }),
+            Attr::ro(c"consistency_policy", |a, t| {
+                let policy = a.with_superblock(|superblock| superblock.policy.as_str());
+                line(t, format_args!("{policy}"))
+            }),
+            Attr::ro(c"metadata_version", |_, t| line(t, format_args!("eraid-1"))),
+            Attr::ro(c"local_m", |_, t| line(t, format_args!("0"))),
+            Attr::ro(c"local_k", |_, t| line(t, format_args!("0"))),
+            Attr::rw(
+                c"read_policy",
+                |_, t| line(t, format_args!("{}", ReadPolicy::Normal.as_str())),
+                |_, line| ReadPolicy::parse(line).map(|_| ()),
+            ),
+            Attr::rw(c"queue_depth", show_queue_depth, store_queue_depth),
+            Attr::ro(c"pool", show_pool),
+            Attr::ro(c"status", show_status),
+        ];
+        &FILES
+    }
+}
+
+/// Writes one line.
+pub(crate) fn line(text: &mut SysfsText<'_>, args: core::fmt::Arguments<'_>) -> Result {
+    text.write_fmt(args).map_err(|_| E2BIG)?;
+    text.write_char('\n').map_err(|_| E2BIG)
+}
+
+/// Ends a write to a file of an array or member: a refusal is noted.
+pub(crate) fn finish(array: &Array, line: &[u8], result: Result<(), Refusal>) -> Result {
+    result.map_err(|refusal| {
+        array.owner.refused(line, &refusal);
+        code_of(refusal.errno)
+    })
+}
+
+fn layout_of(array: &Array) -> &'static str {
+    match array.geometry.level() {
+        // md's number of left-symmetric.
+        Level::Raid5 | Level::Raid6 => "2",
+        Level::Raid0 | Level::Raid1 => "0",
+    }
+}
+
+fn show_sync_completed(array: &Array, text: &mut SysfsText<'_>) -> Result {
+    let chunk = u64::from(array.geometry.chunk());
+    match array.progress().stripes {
+        Some((done, total)) => line(text, format_args!("{} / {}", done * chunk, total * chunk)),
+        None => line(text, format_args!("none")),
+    }
+}
+
+fn show_queue_depth(array: &Array, text: &mut SysfsText<'_>) -> Result {
+    let members = array.geometry.all_slots();
+    let mut depths = members.iter().filter_map(|slot| array.member(slot));
+    let depth = depths.next().map_or(0, |member| member.depth());
+    line(text, format_args!("{depth}"))
+}
+
+fn store_queue_depth(array: &Arc<Array>, bytes: &[u8]) -> Result {
+    let set = parse_number("queue_depth", bytes, 0..=DEPTH_MAX).map(|depth| {
+        for slot in array.geometry.all_slots().iter() {
+            if let Some(member) = array.member(slot) {
+                member.set_depth(array, depth as u32);
+            }
+        }
+    });
+    finish(array, bytes, set)
+}
+
+fn show_pool(array: &Array, text: &mut SysfsText<'_>) -> Result {
+    let (commands, pages) = array.pool.available();
+    line(
+        text,
+        format_args!(
+            "commands {commands} of {}, pages {pages} of {}, operations {}",
+            array.pool.commands,
+            array.pool.pages,
+            array.active()
+        ),
+    )
+}
+
+impl Array {
+    fn progress(&self) -> Progress {
+        self.sync
+            .progress(|region| self.with_superblock(|sb| sb.regions.stripes_of(region).0))
+    }
+
+    /// md's word for the state of the array.
+    fn state_word(&self) -> &'static str {
+        let needed = self.geometry.members() - self.geometry.parity();
+        if self.in_sync().len() < u32::from(needed) {
+            "broken"
+        } else if self.read_only {
+            "readonly"
+        } else if self.is_marked() {
+            "active"
+        } else {
+            "clean"
+        }
+    }
+}
+
+/// One look at everything.
+fn show_status(array: &Array, text: &mut SysfsText<'_>) -> Result {
+    let summary = Summary {
+        raid_disks: array.geometry.members(),
+        in_sync: array.in_sync(),
+    };
+    line(
+        text,
+        format_args!(
+            "{} : {} {} {}k chunk {summary}",
+            array.name(),
+            array.state_word(),
+            array.geometry.level().as_str(),
+            array.geometry.chunk() / 2
+        ),
+    )?;
+    let progress = array.progress();
+    if let Some((done, total)) = progress.stripes {
+        let percent = (done * 100).checked_div(total).unwrap_or(100);
+        line(
+            text,
+            format_args!(
+                "  {} of a region: {percent}%; {} regions not in sync",
+                progress.action,
+                array.unsynced_regions()
+            ),
+        )?;
+    }
+    for slot in array.geometry.all_slots().iter() {
+        show_member(array, slot, text)?;
+    }
+    show_pool(array, text)
+}
+
+fn show_member(
+    array: &Array,
+    slot: eraid_core::units::Slot,
+    text: &mut SysfsText<'_>,
+) -> Result {
+    let look = array.with_slot(slot, |entry| (entry.member.clone(), entry.state, entry.sit_out));
+    let Some((member, state, sit_out)) = look else {
+        return Ok(());
+    };
+    let Some(member) = member else {
+        return line(text, format_args!("  {slot} - missing"));
+    };
+    let words = StateText {
+        state,
+        blocked: false,
+        write_error: false,
+    };
+    let (in_device, waiting) = member.queued();
+    line(
+        text,
+        format_args!(
+            "  {slot} {} {words} read {} us, in device {in_device}, waiting {waiting}, errors {} read {} write, sit_out {}",
+            member.name(),
+            member.counters.read_us.load(Relaxed),
+            member.counters.read_errors.load(Relaxed),
+            member.counters.write_errors.load(Relaxed),
+            sit_out.shown(Micros::new(now_us()))
+        ),
+    )
+}

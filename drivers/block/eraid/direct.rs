@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Direct reads: blocks as they lie on their members, one command a member over any number of
+//! stripes, no lock. What cannot be read that way is handed to [`StripeRead`], piece by piece.
+
+use kernel::{page::PAGE_SIZE, prelude::*};
+
+use crate::{
+    array::Array,
+    kapi::{command::CommandOp, page::PageBuf, status::Status},
+    op::{Context, Issue, Step},
+    pool::{Need, Reserved, COMMAND_PAGES},
+    read::StripeRead,
+};
+use eraid_core::{
+    geometry::{Band, Level, Piece, Rows},
+    plan_read::ReadPlan,
+    spans::Span,
+    units::{Sector, Sectors, Slot, SlotSet},
+};
+
+/// Sectors in a page.
+const PAGE_SECTORS: usize = PAGE_SIZE / 512;
+/// Longest command, in sectors.
+pub(crate) const COMMAND_SECTORS: u32 = (COMMAND_PAGES * PAGE_SECTORS) as u32;
+/// Largest read that is copied right in the context of its completion: 16 KiB.
+const COPY_ANYWHERE: u64 = 32;
+
+enum Phase {
+    Reserve,
+    Reading,
+    /// Pieces of `failed` members are read anew, one by one; `done` of them are settled.
+    Fallback {
+        failed: SlotSet,
+        done: usize,
+        current: Option<StripeRead>,
+    },
+}
+
+/// See the [module description](self).
+pub(crate) struct Direct {
+    start: Sector,
+    len: Sectors,
+    /// For RAID-1 the copy to read.
+    copy: Option<Slot>,
+    phase: Phase,
+}
+
+/// Reads through a gap of one chunk: a parity chunk between two wanted ones.
+fn extend(span: &mut Span, piece: &Piece, len: u32, chunk: u32) -> bool {
+    span.extend(piece.at, len, chunk, COMMAND_SECTORS)
+}
+
+impl Direct {
+    /// The longest direct read from `start` on, of at most `len`; `None` when not even the first
+    /// sectors can be read directly.
+    pub(crate) fn plan(array: &Array, start: Sector, len: Sectors) -> Option<Self> {
+        let geometry = &array.geometry;
+        let mut spans = [Span::EMPTY; 64];
+        let (mut taken, mut copy) = (0, None);
+        'pieces: for piece in geometry.pieces(start, len) {
+            let view = array.view(piece.stripe);
+            let plan = crate::array::plan_read(array, piece.stripe, piece.column, piece.column, &view);
+            let ReadPlan::Direct(slots) = plan else {
+                break;
+            };
+            let Some(slot) = slots.first() else { break };
+            if geometry.level() == Level::Raid1 && *copy.get_or_insert(slot) != slot {
+                break;
+            }
+            let Some(span) = spans.get_mut(slot.index()) else {
+                break;
+            };
+            // A piece longer than a command is cut; the rest is the next operation's.
+            let room = COMMAND_SECTORS.saturating_sub(span.len);
+            for part in [piece.len, piece.len.min(room)] {
+                if part > 0 && extend(span, &piece, part, geometry.chunk()) {
+                    taken += u64::from(part);
+                    if part < piece.len {
+                        break 'pieces;
+                    }
+                    continue 'pieces;
+                }
+            }
+            break;
+        }
+        (taken > 0).then_some(Self {
+            start,
+            len: Sectors::new(taken),
+            copy,
+            phase: Phase::Reserve,
+        })
+    }
+
+    /// Sectors of the request this reads.
+    pub(crate) fn len(&self) -> Sectors {
+        self.len
+    }
+
+    pub(crate) fn advance(&mut self, cx: &mut Context<'_>) -> Step {
+        loop {
+            match &mut self.phase {
+                Phase::Reserve => {
+                    if !self.issue(cx) {
+                        return Step::Wait;
+                    }
+                    self.phase = Phase::Reading;
+                    return Step::Wait;
+                }
+                Phase::Reading => {
+                    self.deliver(cx);
+                    cx.give_back_all();
+                    if cx.errors.is_empty() {
+                        cx.array.read_done(cx.request, "normal", self.start, self.len);
+                        return Step::Done;
+                    }
+                    self.phase = Phase::Fallback {
+                        failed: cx.errors,
+                        done: 0,
+                        current: None,
+                    };
+                }
+                Phase::Fallback {
+                    failed,
+                    done,
+                    current,
+                } => {
+                    if let Some(read) = current {
+                        if read.advance(cx) == Step::Wait {
+                            return Step::Wait;
+                        }
+                        *done += 1;
+                    }
+                    let (failed, done) = (*failed, *done);
+                    let Some(piece) = self.failed_piece(cx, failed, done) else {
+                        return Step::Done;
+                    };
+                    if let Phase::Fallback { current, .. } = &mut self.phase {
+                        *current = Some(StripeRead::without(band_of(&piece), failed));
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn abort(&mut self, cx: &mut Context<'_>) {
+        match &mut self.phase {
+            Phase::Reserve => cx.array.forget_wait(cx.op),
+            Phase::Fallback {
+                current: Some(read),
+                ..
+            } => read.abort(cx),
+            Phase::Reading | Phase::Fallback { .. } => {}
+        }
+    }
+
+    fn pieces(&self, cx: &Context<'_>) -> impl Iterator<Item = Piece> {
+        let copy = self.copy;
+        let pieces = cx.array.geometry.pieces(self.start, self.len);
+        pieces.map(move |piece| Piece {
+            slot: copy.unwrap_or(piece.slot),
+            ..piece
+        })
+    }
+
+    /// The piece number `index` among those of failed members.
+    fn failed_piece(&self, cx: &Context<'_>, failed: SlotSet, index: usize) -> Option<Piece> {
+        self.pieces(cx)
+            .filter(|piece| failed.contains(piece.slot))
+            .nth(index)
+    }
+
+    /// Reserves and issues one command for each member; `false` to wait for memory.
+    fn issue(&self, cx: &mut Context<'_>) -> bool {
+        let chunk = cx.array.geometry.chunk();
+        cx.columns.spans.fill(Span::EMPTY);
+        let (mut slots, mut longest) = (SlotSet::EMPTY, 0);
+        for piece in self.pieces(cx) {
+            if let Some(span) = cx.columns.spans.get_mut(piece.slot.index()) {
+                // As planned; it fits as it did then.
+                let _ = extend(span, &piece, piece.len, chunk);
+                longest = longest.max(span.len);
+                slots.insert(piece.slot);
+            }
+        }
+        let need = Need {
+            slots,
+            pages: (longest as usize).div_ceil(PAGE_SECTORS),
+        };
+        match cx.array.pool.reserve(cx.op.index, need, cx.columns) {
+            Reserved::Yes(next) => cx.array.wake(next),
+            Reserved::No => return false,
+        }
+        for slot in slots.iter() {
+            let span = cx.columns.spans.get(slot.index()).copied();
+            let span = span.unwrap_or(Span::EMPTY);
+            cx.prepare(slot, CommandOp::Read, span.at, span.len);
+        }
+        let how = Issue {
+            ends_anywhere: self.len.get() <= COPY_ANYWHERE,
+            rescuable: cx.array.geometry.parity() > 0,
+        };
+        cx.op.clone().issue(cx, slots, how);
+        true
+    }
+
+    /// Copies what arrived to the request.
+    fn deliver(&self, cx: &mut Context<'_>) {
+        let Some(request) = cx.request else { return };
+        let base = self.start.get().saturating_sub(request.sector());
+        for piece in self.pieces(cx) {
+            if cx.errors.contains(piece.slot) {
+                continue;
+            }
+            let to = (base + piece.offset.get()) as usize * 512;
+            let copied = cx
+                .columns
+                .spans
+                .get(piece.slot.index())
+                .and_then(|span| span.offset_of(&piece))
+                .zip(cx.columns.get(piece.slot))
+                .map(|(from, cmd)| copy(request, to, &cmd.buf, from, piece.len));
+            if !matches!(copied, Some(Ok(()))) {
+                request.fail(Status::IOERR);
+            }
+        }
+    }
+}
+
+fn copy(
+    request: &crate::kapi::request::Request,
+    to: usize,
+    from: &PageBuf,
+    sector: u32,
+    sectors: u32,
+) -> Result {
+    request.copy_from_buf(to, from, sector as usize * 512, sectors as usize * 512)
+}
+
+/// A piece as a band of its stripe.
+fn band_of(piece: &Piece) -> Band {
+    Band {
+        stripe: piece.stripe,
+        rows: Rows {
+            lo: piece.row,
+            hi: piece.row + piece.len,
+        },
+        first: piece.column,
+        last: piece.column,
+    }
+}

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A member: its device, its queue of two classes, and what was seen of it.
+//!
+//! Commands go to the device up to its depth, the others wait here. Extra commands enter only when
+//! the device holds nothing. `queue` is a leaf lock; commands are never submitted under it.
+
+use core::mem;
+
+use kernel::{
+    impl_has_work, new_spinlock_irq, new_work,
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc, SpinLockIrq,
+    },
+    workqueue::{Work, WorkItem},
+};
+
+use crate::{
+    array::Array,
+    events::Event,
+    kapi::{
+        command::{Command, CommandOp},
+        device::MemberDevice,
+        status::Status,
+        time::now_us,
+        trace,
+    },
+    ring::Ring,
+    sub::{Cmd, Target},
+};
+use eraid_core::{
+    queue::{Class, Classes},
+    units::{Slot, Uuid},
+};
+
+/// Commands a rotational member gets at a time, as many as its NCQ or TCQ queue holds.
+const DEPTH_ROTATIONAL: u32 = 32;
+/// Orphans at which a member is left alone.
+const ORPHAN_CAP: u32 = 256;
+
+/// What `queue` covers.
+struct Queue {
+    classes: Classes,
+    ordinary: Ring<Cmd>,
+    extra: Ring<Cmd>,
+    /// Failed or being stopped: takes no command any more.
+    closed: bool,
+}
+
+impl Queue {
+    fn list(&mut self, class: Class) -> &mut Ring<Cmd> {
+        match class {
+            Class::Ordinary => &mut self.ordinary,
+            Class::Extra => &mut self.extra,
+        }
+    }
+}
+
+/// Counters of a member, all of them since assembly.
+pub(crate) struct Counters {
+    /// Reads that failed.
+    pub(crate) read_errors: Atomic<u64>,
+    /// Writes and flushes that failed.
+    pub(crate) write_errors: Atomic<u64>,
+    /// Commands that ended without a parent.
+    pub(crate) orphans: Atomic<u64>,
+    /// Smoothed time of a read in the device, in µs.
+    pub(crate) read_us: Atomic<u64>,
+}
+
+impl Counters {
+    fn new() -> Self {
+        Self {
+            read_errors: Atomic::new(0),
+            write_errors: Atomic::new(0),
+            orphans: Atomic::new(0),
+            read_us: Atomic::new(0),
+        }
+    }
+}
+
+/// See the [module description](self).
+#[pin_data]
+pub(crate) struct Member {
+    /// Its slot.
+    pub(crate) place: Slot,
+    /// Its identity, as the superblock has it.
+    pub(crate) uuid: Uuid,
+    /// First sector of its data.
+    pub(crate) data_start: u64,
+    /// The block device.
+    pub(crate) device: Arc<MemberDevice>,
+    /// What was counted.
+    pub(crate) counters: Counters,
+    /// Commands in the device or waiting here, orphans included.
+    in_flight: Atomic<u32>,
+    #[pin]
+    queue: SpinLockIrq<Queue>,
+    #[pin]
+    dispatch: Work<Member, 0>,
+}
+
+impl_has_work! {
+    impl HasWork<Self, 0> for Member { self.dispatch }
+}
+
+impl WorkItem<0> for Member {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.pump();
+    }
+}
+
+impl Member {
+    /// Makes a member of an array whose pool has `commands` commands. May sleep.
+    pub(crate) fn new(
+        place: Slot,
+        uuid: Uuid,
+        device: Arc<MemberDevice>,
+        data_start: u64,
+        commands: usize,
+    ) -> Result<Arc<Self>> {
+        let depth = if device.is_rotational() {
+            DEPTH_ROTATIONAL
+        } else {
+            0
+        };
+        let queue = Queue {
+            classes: Classes::new(depth, ORPHAN_CAP),
+            ordinary: Ring::new(commands)?,
+            extra: Ring::new(commands)?,
+            closed: false,
+        };
+        Arc::pin_init(
+            pin_init!(Self {
+                place,
+                uuid,
+                data_start,
+                device,
+                counters: Counters::new(),
+                in_flight: Atomic::new(0),
+                queue <- new_spinlock_irq!(queue, "eraid::member"),
+                dispatch <- new_work!("eraid::member"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Name of the device, such as `sda`.
+    pub(crate) fn name(&self) -> &str {
+        self.device.name().to_str().unwrap_or("?")
+    }
+
+    /// Commands in the device or waiting here, orphans included.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.in_flight.load(Relaxed)
+    }
+
+    /// Commands in the device, and waiting here.
+    pub(crate) fn queued(&self) -> (u32, u32) {
+        let queue = self.queue.lock();
+        let waiting = queue.ordinary.len() + queue.extra.len();
+        (queue.classes.in_device(), waiting as u32)
+    }
+
+    /// Commands it gets at a time; 0 for no limit.
+    pub(crate) fn depth(&self) -> u32 {
+        match self.queue.lock().classes.depth() {
+            u32::MAX => 0,
+            depth => depth,
+        }
+    }
+
+    /// Changes the number of commands it gets at a time; 0 for no limit.
+    pub(crate) fn set_depth(self: &Arc<Self>, array: &Array, depth: u32) {
+        self.queue.lock().classes.set_depth(depth);
+        array.queues.submit.kick::<Member, 0>(self);
+    }
+
+    /// Takes a command; one that it does not take any more is returned. Task context.
+    pub(crate) fn submit(self: &Arc<Self>, array: &Arc<Array>, mut cmd: Cmd) -> Result<(), Cmd> {
+        let class = cmd.ctx.class;
+        let mut queue = self.queue.lock();
+        if queue.closed {
+            return Err(cmd);
+        }
+        cmd.ctx.array = Some(array.clone());
+        cmd.ctx.member = Some(self.clone());
+        self.in_flight.fetch_add(1, Relaxed);
+        array.in_flight.fetch_add(1, Relaxed);
+        if let Err(cmd) = queue.list(class).push_back(cmd) {
+            // There is a place for every command of the pool, and for the metadata ones.
+            drop(queue);
+            return Err(self.unwind(array, cmd));
+        }
+        queue.classes.enqueued(class);
+        drop(queue);
+        self.pump();
+        Ok(())
+    }
+
+    /// Sends to the device what may enter it. Task context.
+    fn pump(self: &Arc<Self>) {
+        loop {
+            let mut queue = self.queue.lock();
+            let Some(class) = queue.classes.dispatch() else {
+                return;
+            };
+            let Some(mut cmd) = queue.list(class).pop_front() else {
+                return;
+            };
+            drop(queue);
+            cmd.ctx.dispatched_us = now_us();
+            if let Some(array) = &cmd.ctx.array {
+                trace::trace_subreq_issue(&self.describe(array, &cmd));
+            }
+            let io = cmd.ctx.io;
+            Command::submit(cmd, self.device.clone(), io);
+        }
+    }
+
+    /// Moves the oldest waiting extra command among the ordinary ones: called once a second, so
+    /// that they are late but never starved.
+    pub(crate) fn promote_extras(self: &Arc<Self>, array: &Array) {
+        let mut queue = self.queue.lock();
+        if let Some(cmd) = queue.extra.pop_front() {
+            queue.classes.promoted();
+            // There is a place for every command of the pool.
+            let _ = queue.ordinary.push_back(cmd);
+            drop(queue);
+            array.queues.submit.kick::<Member, 0>(self);
+        }
+    }
+
+    /// Accounts for a command the device finished. Any context.
+    pub(crate) fn completed(self: &Arc<Self>, array: &Arc<Array>, cmd: &Cmd, status: Status) {
+        let elapsed = now_us().saturating_sub(cmd.ctx.dispatched_us);
+        let more = {
+            let mut queue = self.queue.lock();
+            queue.classes.completed(false);
+            !queue.ordinary.is_empty() || !queue.extra.is_empty()
+        };
+        if more {
+            array.queues.submit.kick::<Member, 0>(self);
+        }
+        trace::trace_subreq_done(&self.describe(array, cmd), status.as_raw());
+        if !status.is_ok() {
+            self.count_error(array, cmd, status);
+        } else if cmd.ctx.io.op == CommandOp::Read && matches!(cmd.ctx.target, Target::Op(_)) {
+            let old = self.counters.read_us.load(Relaxed);
+            let smoothed = if old == 0 {
+                elapsed
+            } else {
+                (old * 7 + elapsed) / 8
+            };
+            self.counters.read_us.store(smoothed, Relaxed);
+        }
+    }
+
+    /// The command that [`Self::completed`] was told of is dealt with. Any context.
+    pub(crate) fn leave(self: Arc<Self>, array: &Arc<Array>) {
+        let last_of_member = self.in_flight.fetch_sub(1, Relaxed) == 1;
+        let last_of_array = array.in_flight.fetch_sub(1, Relaxed) == 1;
+        if last_of_member || last_of_array {
+            array.member_idle();
+        }
+    }
+
+    /// Takes no commands from here on; those that waited are given back to the pool.
+    pub(crate) fn close(self: &Arc<Self>, array: &Arc<Array>) {
+        loop {
+            let mut queue = self.queue.lock();
+            queue.closed = true;
+            let waiting = queue.ordinary.pop_front().map(|cmd| (cmd, Class::Ordinary));
+            let waiting = waiting.or_else(|| queue.extra.pop_front().map(|cmd| (cmd, Class::Extra)));
+            let Some((cmd, class)) = waiting else { return };
+            queue.classes.removed(class);
+            drop(queue);
+            let cmd = self.unwind(array, cmd);
+            array.returned(cmd, Status::OFFLINE);
+        }
+    }
+
+    /// Takes back what [`Self::submit`] entered into the books.
+    fn unwind(&self, array: &Array, mut cmd: Cmd) -> Cmd {
+        self.in_flight.fetch_sub(1, Relaxed);
+        array.in_flight.fetch_sub(1, Relaxed);
+        mem::take(&mut cmd.ctx.member);
+        mem::take(&mut cmd.ctx.array);
+        cmd
+    }
+
+    fn count_error(&self, array: &Array, cmd: &Cmd, status: Status) {
+        let counter = match cmd.ctx.io.op {
+            CommandOp::Read => &self.counters.read_errors,
+            CommandOp::Write | CommandOp::Flush => &self.counters.write_errors,
+        };
+        counter.fetch_add(1, Relaxed);
+        array.report(&Event::io(self, op_name(cmd.ctx.io.op), cmd.ctx.io.sector, status));
+    }
+
+    fn describe<'a>(&self, array: &'a Array, cmd: &Cmd) -> trace::SubReq<'a> {
+        trace::SubReq {
+            array: array.name(),
+            slot: u32::from(self.place.get()),
+            op: op_name(cmd.ctx.io.op),
+            sector: cmd.ctx.io.sector,
+            sectors: (cmd.ctx.io.len / 512) as u32,
+            class: match cmd.ctx.class {
+                Class::Ordinary => "ordinary",
+                Class::Extra => "extra",
+            },
+        }
+    }
+}
+
+fn op_name(op: CommandOp) -> &'static str {
+    match op {
+        CommandOp::Read => "read",
+        CommandOp::Write => "write",
+        CommandOp::Flush => "flush",
+    }
+}

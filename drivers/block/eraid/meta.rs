@@ -1,0 +1,604 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The array's metadata in memory and its way to the members: superblock and region map.
+//!
+//! Nothing here waits. Who needs something durable leaves its operation's number and is woken; the
+//! job of the `meta` queue starts whatever can be started, completions call it again. So a member
+//! that does not answer holds nothing but its own copy, until it answers or is failed.
+//!
+//! * At most one command is in flight for each member and kind: a hung one means that this copy is
+//!   behind, never a second write over it. Both sides of a slot are written in turn.
+//! * The superblock: every member gets the newest state as soon as its last write is done. A
+//!   failure counts as recorded when parity + 1 members, or all that are left, say so.
+//! * The map is written in rounds, a page at a time, and a round ends when every live member has
+//!   it: only then may data of the region be written.
+//!
+//! `inner` is taken before the array's `table`, never the other way round, and never with an
+//! operation's lock held.
+
+use core::cmp::min;
+
+use kernel::{
+    new_spinlock_irq,
+    prelude::*,
+    sync::{Arc, SpinLockIrq},
+};
+
+use crate::{
+    array::Array,
+    kapi::{
+        crc::crc32c,
+        command::{Command, CommandFlags, CommandIo, CommandOp},
+        page::PageBuf,
+        time::now_us,
+    },
+    op::Op,
+    resync::Goal,
+    ring::Ring,
+    sub::{Cmd, Sub, Target},
+};
+use eraid_core::{
+    metapage::{Page, PageId, Side, PAGE_SIZE},
+    region::{Admit, ClearTicket, RegionState, Work},
+    regionmap::{self, Region, REGIONS_PER_PAGE},
+    superblock::{SlotState, Superblock},
+    units::{Generation, Micros, RegionNo, Slot, SlotSet, StripeNo},
+};
+
+/// A region without writes for so long is marked as such.
+const CLEAR_AFTER: Micros = Micros::new(5_000_000);
+
+/// A write of a page of the region map to all live members.
+struct Round {
+    page: u32,
+    generation: Generation,
+    /// Members that do not have it yet.
+    pending: SlotSet,
+    /// Members it is still to be sent to.
+    unsent: SlotSet,
+}
+
+/// One member's copies.
+struct Copy {
+    superblock: Option<Cmd>,
+    map: Option<Cmd>,
+    /// Generation of the superblock it has.
+    written: Generation,
+    /// Generation of the one on its way.
+    writing: Generation,
+    superblock_side: Side,
+    map_side: Side,
+}
+
+/// What [`Meta::inner`] covers.
+struct Inner {
+    superblock: KBox<Superblock>,
+    /// Generation that first recorded the latest failure.
+    failure: Generation,
+    /// State of every region; empty for RAID-0, which has no map.
+    regions: KVec<RegionState>,
+    map_generation: Generation,
+    round: Option<Round>,
+    /// What the round writes.
+    snapshot: KVec<Region>,
+    copies: KVec<Copy>,
+    /// Operations to wake when something became durable.
+    waiting: Ring<u32>,
+    /// Something did since they were woken last.
+    progress: bool,
+    /// The live members when the job ran last.
+    live: SlotSet,
+    /// Regions to clear once the members are flushed.
+    clearing: KVec<(RegionNo, ClearTicket)>,
+    /// Members whose metadata write failed.
+    broken: SlotSet,
+    /// Those of them that cannot be failed, because nothing would be left.
+    tolerated: SlotSet,
+    scratch: KBox<Page>,
+}
+
+/// See the [module description](self).
+#[pin_data]
+pub(crate) struct Meta {
+    #[pin]
+    inner: SpinLockIrq<Inner>,
+}
+
+impl Copy {
+    fn new(generation: Generation, side: Side, map_generation: Generation) -> Result<Self> {
+        let command = || -> Result<Cmd> {
+            let mut cmd = Command::new(1, Sub::idle())?;
+            cmd.buf = PageBuf::zeroed(1)?;
+            Ok(cmd)
+        };
+        Ok(Self {
+            superblock: Some(command()?),
+            map: Some(command()?),
+            written: generation,
+            writing: generation,
+            superblock_side: side,
+            map_side: Side::of(map_generation),
+        })
+    }
+}
+
+impl Meta {
+    /// Takes the superblock that all live members have, and the merged map. May sleep.
+    pub(crate) fn new(
+        superblock: KBox<Superblock>,
+        regions: KVec<RegionState>,
+        map_generation: Generation,
+        sides: &[Side],
+        ops: usize,
+    ) -> Result<impl PinInit<Self>> {
+        let members = usize::from(superblock.geometry.members());
+        let mut copies = KVec::with_capacity(members, GFP_KERNEL)?;
+        for side in sides.iter().take(members) {
+            copies.push(Copy::new(superblock.generation, *side, map_generation)?, GFP_KERNEL)?;
+        }
+        let inner = Inner {
+            failure: superblock.generation,
+            superblock,
+            clearing: KVec::with_capacity(regions.len(), GFP_KERNEL)?,
+            regions,
+            map_generation,
+            round: None,
+            snapshot: KVec::with_capacity(REGIONS_PER_PAGE, GFP_KERNEL)?,
+            copies,
+            waiting: Ring::new(ops)?,
+            progress: false,
+            live: SlotSet::EMPTY,
+            broken: SlotSet::EMPTY,
+            tolerated: SlotSet::EMPTY,
+            scratch: KBox::new([0; PAGE_SIZE], GFP_KERNEL)?,
+        };
+        Ok(pin_init!(Self {
+            inner <- new_spinlock_irq!(inner, "eraid::meta"),
+        }))
+    }
+}
+
+impl Inner {
+    fn region_mut(&mut self, stripe: StripeNo) -> Option<&mut RegionState> {
+        let number = self.superblock.regions.region_of(stripe);
+        self.regions.get_mut(usize::try_from(number.get()).ok()?)
+    }
+
+    fn wait(&mut self, op: u32) {
+        if !self.waiting.iter().any(|waiting| *waiting == op) {
+            // There is a place for every operation.
+            let _ = self.waiting.push_back(op);
+        }
+    }
+
+    fn failures_recorded(&self, live: SlotSet) -> bool {
+        let has = |slot: &Slot| {
+            let copy = self.copies.get(slot.index());
+            copy.is_some_and(|copy| copy.written >= self.failure)
+        };
+        let recorded = live.iter().filter(has).count();
+        let wanted = usize::from(self.superblock.geometry.parity()) + 1;
+        recorded >= min(wanted, live.iter().count())
+    }
+
+    /// Begins a round when a page of the map is behind.
+    fn begin_round(&mut self, live: SlotSet) {
+        let regions = self.superblock.regions;
+        if self.round.is_some() {
+            return;
+        }
+        let Some(first) = self.regions.iter().position(RegionState::needs_persist) else {
+            return;
+        };
+        let (page, _) = regions.page_of(RegionNo::new(first as u64));
+        let (start, count) = regions.regions_of(page);
+        let start = start.get() as usize;
+        self.snapshot.clear();
+        for region in self.regions.iter_mut().skip(start).take(count) {
+            // A page's regions fit: see the capacity.
+            let _ = self.snapshot.push_within_capacity(region.begin_persist());
+        }
+        self.map_generation = self.map_generation.next();
+        self.round = Some(Round {
+            page,
+            generation: self.map_generation,
+            pending: live,
+            unsent: live,
+        });
+    }
+
+    /// Ends the round when every live member has it; `true` when it did.
+    fn end_round(&mut self, live: SlotSet) -> bool {
+        let Some(round) = &mut self.round else {
+            return false;
+        };
+        round.pending = round.pending.intersect(live);
+        round.unsent = round.unsent.intersect(live);
+        if !round.pending.is_empty() {
+            return false;
+        }
+        let (start, count) = self.superblock.regions.regions_of(round.page);
+        let start = start.get() as usize;
+        let states = self.regions.iter_mut().skip(start).take(count);
+        for (state, written) in states.zip(self.snapshot.iter()) {
+            state.persisted(*written);
+        }
+        self.round = None;
+        true
+    }
+
+    /// The next map command that can be sent.
+    fn next_map(&mut self) -> Option<Cmd> {
+        let round = self.round.as_mut()?;
+        let mut ready = round.unsent.iter();
+        let slot = ready.find(|slot| {
+            let copy = self.copies.get(slot.index());
+            copy.is_some_and(|copy| copy.map.is_some())
+        })?;
+        round.unsent.remove(slot);
+        let id = PageId {
+            array: self.superblock.array,
+            number: round.page,
+        };
+        let snapshot = self.snapshot.iter().copied();
+        regionmap::encode(&mut self.scratch, crc32c, id, round.generation, snapshot);
+        let copy = self.copies.get_mut(slot.index())?;
+        copy.map_side = copy.map_side.other();
+        let sector = self.superblock.front.map.page(copy.map_side, round.page)?;
+        let mut cmd = copy.map.take()?;
+        prepare(&mut cmd, slot, Target::Map, sector.get(), &self.scratch[..]);
+        Some(cmd)
+    }
+
+    /// The next superblock command that can be sent.
+    fn next_superblock(&mut self, live: SlotSet) -> Option<Cmd> {
+        let newest = self.superblock.generation;
+        let slot = live.iter().find(|slot| {
+            let copy = self.copies.get(slot.index());
+            copy.is_some_and(|copy| copy.superblock.is_some() && copy.written < newest)
+        })?;
+        self.superblock.slot = slot;
+        self.superblock.encode(crc32c, &mut self.scratch);
+        let copy = self.copies.get_mut(slot.index())?;
+        copy.superblock_side = copy.superblock_side.other();
+        copy.writing = newest;
+        let sector = eraid_core::layout::superblock(copy.superblock_side);
+        let mut cmd = copy.superblock.take()?;
+        prepare(&mut cmd, slot, Target::Superblock, sector.get(), &self.scratch[..]);
+        Some(cmd)
+    }
+}
+
+/// Makes `cmd` a durable write of `page`.
+fn prepare(cmd: &mut Cmd, slot: Slot, target: Target, sector: u64, page: &[u8]) {
+    cmd.ctx.slot = slot;
+    cmd.ctx.target = target;
+    // The buffer is a page.
+    let _ = cmd.buf.write(0, page);
+    cmd.ctx.io = CommandIo {
+        op: CommandOp::Write,
+        flags: CommandFlags::FUA | CommandFlags::META | CommandFlags::SYNC,
+        sector,
+        buf_off: 0,
+        len: PAGE_SIZE,
+        origin: None,
+    };
+}
+
+fn now() -> Micros {
+    Micros::new(now_us())
+}
+
+/// Regions.
+impl Array {
+    /// State of the region of `stripe` as planners are to see it.
+    pub(crate) fn region(&self, stripe: StripeNo) -> Region {
+        let mut inner = self.meta.inner.lock();
+        inner
+            .region_mut(stripe)
+            .map_or(Region::CLEAN, |region| region.view())
+    }
+
+    /// Asks to write to the region of `stripe`; operation `op` is woken when it may ask again.
+    pub(crate) fn begin_write(
+        self: &Arc<Self>,
+        op: &Op,
+        stripe: StripeNo,
+        missing: SlotSet,
+    ) -> Admit {
+        let mut inner = self.meta.inner.lock();
+        let Some(region) = inner.region_mut(stripe) else {
+            return Admit::Go;
+        };
+        let admit = region.begin_write(now(), missing);
+        if admit == Admit::Wait {
+            inner.wait(op.index);
+            drop(inner);
+            self.kick_meta();
+        }
+        admit
+    }
+
+    /// A write to the region of `stripe` is over.
+    pub(crate) fn end_write(&self, stripe: StripeNo) {
+        let mut inner = self.meta.inner.lock();
+        if let Some(region) = inner.region_mut(stripe) {
+            region.end_write(now());
+        }
+    }
+
+    /// Members of `missed` lack a write in the region of `stripe`.
+    pub(crate) fn note_missed(&self, stripe: StripeNo, missed: SlotSet) {
+        let mut inner = self.meta.inner.lock();
+        if let Some(region) = inner.region_mut(stripe) {
+            for slot in missed.iter() {
+                region.note_missed(slot);
+            }
+        }
+    }
+
+    /// A write in the region of `stripe` was given up half way.
+    pub(crate) fn note_torn(&self, stripe: StripeNo) {
+        let mut inner = self.meta.inner.lock();
+        if let Some(region) = inner.region_mut(stripe) {
+            region.note_torn();
+        }
+    }
+
+    /// Whether it is durable that `missed` lack writes in the region of `stripe`, and that failed
+    /// members failed; else operation `op` is woken when it may ask again.
+    pub(crate) fn recorded(self: &Arc<Self>, op: &Op, stripe: StripeNo, missed: SlotSet) -> bool {
+        let live = self.in_sync();
+        let mut inner = self.meta.inner.lock();
+        let marked = inner
+            .region_mut(stripe)
+            .is_none_or(|region| region.may_acknowledge(missed));
+        let recorded = marked && inner.failures_recorded(live);
+        if !recorded {
+            inner.wait(op.index);
+            drop(inner);
+            self.kick_meta();
+        }
+        recorded
+    }
+
+    /// Whether it is durable that failed members failed; else operation `op` is woken when it may
+    /// ask again.
+    pub(crate) fn failures_recorded(self: &Arc<Self>, op: &Op) -> bool {
+        let live = self.in_sync();
+        let mut inner = self.meta.inner.lock();
+        let recorded = inner.failures_recorded(live);
+        if !recorded {
+            inner.wait(op.index);
+            drop(inner);
+            self.kick_meta();
+        }
+        recorded
+    }
+
+    /// Collects the regions that had no write for a while; `true` when a flush is to be started
+    /// for them.
+    pub(crate) fn begin_clear(&self) -> bool {
+        self.begin_clear_idle(CLEAR_AFTER)
+    }
+
+    /// As [`Self::begin_clear`], for regions without a write since `idle`.
+    pub(crate) fn begin_clear_idle(&self, idle: Micros) -> bool {
+        let mut guard = self.meta.inner.lock();
+        let inner = &mut *guard;
+        if !inner.clearing.is_empty() {
+            return false;
+        }
+        for (number, region) in inner.regions.iter().enumerate() {
+            if let Some(ticket) = region.try_clear(now(), idle) {
+                let number = RegionNo::new(number as u64);
+                // There is a place for every region.
+                let _ = inner.clearing.push_within_capacity((number, ticket));
+            }
+        }
+        !inner.clearing.is_empty()
+    }
+
+    /// The members were flushed since [`Self::begin_clear`], or (`false`) could not be.
+    pub(crate) fn end_clear(self: &Arc<Self>, flushed: bool) {
+        let mut guard = self.meta.inner.lock();
+        let inner = &mut *guard;
+        while let Some((number, ticket)) = inner.clearing.pop() {
+            if let (true, Some(region)) = (flushed, inner.regions.get_mut(number.get() as usize)) {
+                region.finish_clear(ticket);
+            }
+        }
+        drop(guard);
+        self.kick_meta();
+    }
+
+    /// The first region with something to recompute, and what.
+    pub(crate) fn next_work(&self) -> Option<(RegionNo, Work)> {
+        let mut inner = self.meta.inner.lock();
+        let level = inner.superblock.geometry.level();
+        let wanted =
+            |region: &RegionState| matches!(region.work(level), Work::Resync | Work::Recover(_));
+        let number = inner.regions.iter().position(wanted)?;
+        let region = inner.regions.get_mut(number)?;
+        let work = region.work(level);
+        match work {
+            Work::Recover(stale) => region.begin_recovery(stale.first()?),
+            _ => region.begin_sync(),
+        }
+        Some((RegionNo::new(number as u64), work))
+    }
+
+    /// Whether the map of the members says that writes may be in flight.
+    pub(crate) fn is_marked(&self) -> bool {
+        let inner = self.meta.inner.lock();
+        inner.regions.iter().any(|region| region.view().in_flight)
+    }
+
+    /// Regions in which parity may not match the data.
+    pub(crate) fn unsynced_regions(&self) -> u64 {
+        let inner = self.meta.inner.lock();
+        let unsynced = inner.regions.iter().filter(|region| region.view().need_sync);
+        unsynced.count() as u64
+    }
+
+    /// The goal was reached in the whole region, and the members are flushed.
+    pub(crate) fn synced(self: &Arc<Self>, number: RegionNo, goal: Goal) {
+        let absent = self.missing();
+        let mut inner = self.meta.inner.lock();
+        if let Some(region) = inner.regions.get_mut(number.get() as usize) {
+            // Where something came in between, the region is found again.
+            match goal {
+                Goal::Parity => region.synced(absent),
+                Goal::Member(slot) => region.recovered(slot),
+            };
+        }
+        drop(inner);
+        self.kick_meta();
+    }
+}
+
+/// The superblock.
+impl Array {
+    /// Changes the table of members and the superblock in one step, so that nobody sees a member
+    /// gone whose failure is not yet to be recorded. `change`
+    /// returns the state to record, or `None` when there is nothing to change.
+    pub(crate) fn record_change(
+        self: &Arc<Self>,
+        slot: Slot,
+        change: impl FnOnce() -> Option<SlotState>,
+    ) -> bool {
+        let mut inner = self.meta.inner.lock();
+        let Some(state) = change() else { return false };
+        inner.superblock.set_state(slot, state);
+        inner.superblock.generation = inner.superblock.generation.next();
+        inner.failure = inner.superblock.generation;
+        drop(inner);
+        self.kick_meta();
+        true
+    }
+
+    /// Records that the array is stopped.
+    pub(crate) fn record_stop(self: &Arc<Self>) {
+        let mut inner = self.meta.inner.lock();
+        inner.superblock.active = false;
+        inner.superblock.generation = inner.superblock.generation.next();
+        drop(inner);
+        self.kick_meta();
+    }
+
+    /// Whether all there is to record is durable on all live members.
+    pub(crate) fn settled(&self) -> bool {
+        let live = self.in_sync();
+        let inner = self.meta.inner.lock();
+        let newest = inner.superblock.generation;
+        let behind = |slot: Slot| {
+            let copy = inner.copies.get(slot.index());
+            copy.is_some_and(|copy| copy.written < newest)
+        };
+        inner.round.is_none()
+            && !inner.regions.iter().any(RegionState::needs_persist)
+            && !live.iter().any(behind)
+    }
+
+    /// Runs `read` on the superblock in memory.
+    pub(crate) fn with_superblock<R>(&self, read: impl FnOnce(&Superblock) -> R) -> R {
+        read(&self.meta.inner.lock().superblock)
+    }
+}
+
+/// Writing.
+impl Array {
+    /// A metadata command came back. Any context.
+    pub(crate) fn meta_returned(self: &Arc<Self>, cmd: Cmd, ok: bool) {
+        let slot = cmd.ctx.slot;
+        let mut guard = self.meta.inner.lock();
+        let inner = &mut *guard;
+        inner.progress = true;
+        if !ok {
+            inner.broken.insert(slot);
+        }
+        let settles = ok || inner.tolerated.contains(slot);
+        let Some(copy) = inner.copies.get_mut(slot.index()) else {
+            return;
+        };
+        match cmd.ctx.target {
+            Target::Superblock => {
+                copy.superblock = Some(cmd);
+                if settles {
+                    copy.written = copy.writing;
+                }
+            }
+            Target::Map => {
+                copy.map = Some(cmd);
+                if let (true, Some(round)) = (settles, &mut inner.round) {
+                    if !round.unsent.contains(slot) {
+                        round.pending.remove(slot);
+                    }
+                }
+            }
+            Target::Op(_) => {}
+        }
+        drop(guard);
+        self.kick_meta();
+    }
+
+    /// Starts what can be started and wakes who may go on. The job of the `meta` queue.
+    pub(crate) fn run_meta(self: &Arc<Self>) {
+        if self.read_only {
+            return;
+        }
+        self.fail_broken();
+        let live = self.in_sync();
+        let mut inner = self.meta.inner.lock();
+        inner.progress |= core::mem::replace(&mut inner.live, live) != live;
+        loop {
+            inner.progress |= inner.end_round(live);
+            inner.begin_round(live);
+            let next = inner.next_superblock(live);
+            let Some(cmd) = next.or_else(|| inner.next_map()) else {
+                break;
+            };
+            drop(inner);
+            self.submit(cmd);
+            inner = self.meta.inner.lock();
+        }
+        // Whoever finds that its condition is still not met waits again, at the end.
+        let woken = match core::mem::take(&mut inner.progress) {
+            true => inner.waiting.len(),
+            false => 0,
+        };
+        for _ in 0..woken {
+            let next = inner.waiting.pop_front();
+            drop(inner);
+            self.wake(next);
+            inner = self.meta.inner.lock();
+        }
+    }
+
+    /// Fails the members whose metadata could not be written.
+    fn fail_broken(self: &Arc<Self>) {
+        let broken = core::mem::take(&mut self.meta.inner.lock().broken);
+        if broken.is_empty() {
+            return;
+        }
+        let kept = self.write_failed(broken);
+        if kept.is_empty() {
+            return;
+        }
+        // Nothing would be left without them. The copy stays behind, and who waits goes on: there
+        // is no other member that could be trusted more.
+        let mut inner = self.meta.inner.lock();
+        inner.tolerated = inner.tolerated.union(kept);
+        let newest = inner.superblock.generation;
+        for slot in kept.iter() {
+            if let Some(copy) = inner.copies.get_mut(slot.index()) {
+                copy.written = newest;
+            }
+            if let Some(round) = &mut inner.round {
+                if !round.unsent.contains(slot) {
+                    round.pending.remove(slot);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,509 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Operations: the driver's unit of work, and the rule that one context at a time runs one.
+//!
+//! A request is cut into operations that need nothing of each other. Each has a slot in a table
+//! made at assembly, runs as a small state machine ([`Work`]), and is parked whenever it waits: for
+//! commands, for memory, for its stripe, for the region map. Whoever ends a wait wakes it; a wake
+//! that comes while it runs makes it look again, so none is lost.
+//!
+//! Commands know their operation only by a [`Ticket`]: its number and the round in which they were
+//! issued. A command of an earlier round, or one the operation no longer expects, is an orphan: it
+//! finds no parent and goes back to the pool, with the pages it owned all along.
+//!
+//! `inner` is a leaf lock but for the workqueue's: nothing else is taken under it.
+
+use kernel::{
+    impl_has_work, new_spinlock_irq, new_work,
+    prelude::*,
+    sync::{Arc, SpinLockIrq},
+    workqueue::{Work as WorkItemField, WorkItem},
+};
+
+use crate::{
+    array::Array,
+    direct::Direct,
+    flush::Flush,
+    kapi::{request::Request, status::Status, time::now_us},
+    read::StripeRead,
+    resync::StripeSync,
+    sub::Cmd,
+    write::StripeWrite,
+};
+use eraid_core::{
+    spans::Span,
+    units::{Slot, SlotSet},
+};
+
+/// How a command finds its operation.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Ticket {
+    /// Number of the operation.
+    pub(crate) op: u32,
+    /// Its round when the command was issued.
+    pub(crate) round: u32,
+}
+
+/// What an operation does.
+pub(crate) enum Work {
+    /// Reads blocks as they lie, over any number of stripes.
+    Direct(Direct),
+    /// Reads a band of one stripe, decoding where it has to.
+    Read(StripeRead),
+    /// Writes a band of one stripe.
+    Write(StripeWrite),
+    /// Flushes the caches of all members.
+    Flush(Flush),
+    /// Recomputes parity or copies, one slice of a stripe after the other.
+    Sync(StripeSync),
+}
+
+/// What a step of an operation came to.
+#[derive(PartialEq, Eq)]
+pub(crate) enum Step {
+    /// It waits for what will wake it.
+    Wait,
+    /// It ended; everything it held is given back.
+    Done,
+}
+
+/// The commands of an operation, one for each slot at most, and its ranges on the members.
+pub(crate) struct Columns {
+    commands: KVec<Option<Cmd>>,
+    /// What a direct read wants of each member.
+    pub(crate) spans: KVec<Span>,
+}
+
+impl Columns {
+    fn new(members: usize) -> Result<Self> {
+        let mut columns = Self {
+            commands: KVec::with_capacity(members, GFP_KERNEL)?,
+            spans: KVec::with_capacity(members, GFP_KERNEL)?,
+        };
+        for _ in 0..members {
+            columns.commands.push(None, GFP_KERNEL)?;
+            columns.spans.push(Span::EMPTY, GFP_KERNEL)?;
+        }
+        Ok(columns)
+    }
+
+    /// The command of a slot.
+    pub(crate) fn get(&self, slot: Slot) -> Option<&Cmd> {
+        self.commands.get(slot.index())?.as_ref()
+    }
+
+    /// The command of a slot.
+    pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut Cmd> {
+        self.commands.get_mut(slot.index())?.as_mut()
+    }
+
+    /// Takes the command of a slot out.
+    pub(crate) fn take(&mut self, slot: Slot) -> Option<Cmd> {
+        self.commands.get_mut(slot.index())?.take()
+    }
+
+    /// Puts a command in its slot, which is empty.
+    pub(crate) fn put(&mut self, slot: Slot, cmd: Cmd) {
+        if let Some(place) = self.commands.get_mut(slot.index()) {
+            *place = Some(cmd);
+        }
+    }
+}
+
+/// What an operation may use while it runs.
+pub(crate) struct Context<'a> {
+    /// Its array.
+    pub(crate) array: &'a Arc<Array>,
+    /// Itself.
+    pub(crate) op: &'a Arc<Op>,
+    /// Its share of the request, if it has one.
+    pub(crate) request: Option<&'a Request>,
+    /// Its commands.
+    pub(crate) columns: &'a mut Columns,
+    /// Slots whose command of the last round failed, or was overtaken.
+    pub(crate) errors: SlotSet,
+    /// The stripe lock asked for last has been granted.
+    pub(crate) granted: bool,
+}
+
+struct Body {
+    work: Work,
+    request: Option<Request>,
+}
+
+/// What [`Op::inner`] covers.
+struct Inner {
+    array: Option<Arc<Array>>,
+    body: Option<Body>,
+    columns: Option<Columns>,
+    running: bool,
+    woken: bool,
+    round: u32,
+    /// Slots whose command is in flight and still wanted.
+    expected: SlotSet,
+    errors: SlotSet,
+    /// Commands that came back.
+    returned: KVec<Option<Cmd>>,
+    granted: bool,
+    /// Only failed commands need more than the copy to the request: may end in any context.
+    ends_anywhere: bool,
+    /// Others could answer what is in flight.
+    rescuable: bool,
+    issued_us: u64,
+    aborted: Option<Status>,
+}
+
+/// A slot of the table of operations.
+#[pin_data]
+pub(crate) struct Op {
+    /// Its number in the table.
+    pub(crate) index: u32,
+    #[pin]
+    inner: SpinLockIrq<Inner>,
+    #[pin]
+    job: WorkItemField<Op, 0>,
+}
+
+impl_has_work! {
+    impl HasWork<Self, 0> for Op { self.job }
+}
+
+impl WorkItem<0> for Op {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.run();
+    }
+}
+
+/// How commands are issued; see [`Op::issue`].
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Issue {
+    /// When all goes well the operation can end in the context of the last completion.
+    pub(crate) ends_anywhere: bool,
+    /// The commands may be overtaken, because others can answer.
+    pub(crate) rescuable: bool,
+}
+
+impl Op {
+    /// Makes slot `index` of the table of an array with `members` members. May sleep.
+    pub(crate) fn new(index: u32, members: usize) -> Result<Arc<Self>> {
+        let columns = Columns::new(members)?;
+        let mut returned = KVec::with_capacity(members, GFP_KERNEL)?;
+        for _ in 0..members {
+            returned.push(None, GFP_KERNEL)?;
+        }
+        let inner = Inner {
+            array: None,
+            body: None,
+            columns: Some(columns),
+            running: false,
+            woken: false,
+            round: 0,
+            expected: SlotSet::EMPTY,
+            errors: SlotSet::EMPTY,
+            returned,
+            granted: false,
+            ends_anywhere: false,
+            rescuable: false,
+            issued_us: 0,
+            aborted: None,
+        };
+        Arc::pin_init(
+            pin_init!(Self {
+                index,
+                inner <- new_spinlock_irq!(inner, "eraid::op"),
+                job <- new_work!("eraid::op"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Starts work in this free slot and runs it until it waits. Task context.
+    pub(crate) fn start(self: &Arc<Self>, array: Arc<Array>, work: Work, request: Option<Request>) {
+        let mut inner = self.inner.lock();
+        inner.array = Some(array);
+        inner.body = Some(Body { work, request });
+        inner.errors = SlotSet::EMPTY;
+        inner.granted = false;
+        inner.aborted = None;
+        drop(inner);
+        self.run();
+    }
+
+    /// Ends a wait. Any context.
+    pub(crate) fn wake(self: &Arc<Self>) {
+        let mut inner = self.inner.lock();
+        self.wake_locked(&mut inner);
+    }
+
+    fn wake_locked(self: &Arc<Self>, inner: &mut Inner) {
+        if inner.running {
+            inner.woken = true;
+        } else if let Some(array) = &inner.array {
+            array.queues.complete.kick::<Op, 0>(self);
+        }
+    }
+
+    /// The stripe lock was granted. Any context.
+    pub(crate) fn grant(self: &Arc<Self>) {
+        let mut inner = self.inner.lock();
+        inner.granted = true;
+        self.wake_locked(&mut inner);
+    }
+
+    /// Forgets an earlier grant, before a lock is asked for.
+    pub(crate) fn expect_grant(&self) {
+        self.inner.lock().granted = false;
+    }
+
+    /// Issues the commands of `slots` in a new round. The operation is running.
+    pub(crate) fn issue(&self, cx: &mut Context<'_>, slots: SlotSet, how: Issue) {
+        let round = {
+            let mut inner = self.inner.lock();
+            inner.round = inner.round.wrapping_add(1);
+            inner.expected = slots;
+            inner.errors = SlotSet::EMPTY;
+            inner.ends_anywhere = how.ends_anywhere;
+            inner.rescuable = how.rescuable;
+            inner.issued_us = now_us();
+            inner.round
+        };
+        for slot in slots.iter() {
+            if let Some(mut cmd) = cx.columns.take(slot) {
+                cmd.ctx.target = crate::sub::Target::Op(Ticket {
+                    op: self.index,
+                    round,
+                });
+                cx.array.submit(cmd);
+            } else {
+                // Nothing was reserved for it: as if the member were not there.
+                self.overtake(SlotSet::single(slot));
+            }
+        }
+        // Nothing to wait for: all of it may have ended before this.
+        let mut inner = self.inner.lock();
+        if inner.expected.is_empty() {
+            inner.woken = true;
+        }
+    }
+
+    /// A command came back. Any context. An orphan is given back to the caller.
+    pub(crate) fn deposit(
+        self: &Arc<Self>,
+        round: u32,
+        slot: Slot,
+        cmd: Cmd,
+        ok: bool,
+    ) -> Result<(), Cmd> {
+        let mut inner = self.inner.lock();
+        if inner.round != round || !inner.expected.contains(slot) {
+            return Err(cmd);
+        }
+        inner.expected.remove(slot);
+        if !ok {
+            inner.errors.insert(slot);
+        }
+        if let Some(place) = inner.returned.get_mut(slot.index()) {
+            *place = Some(cmd);
+        }
+        if !inner.expected.is_empty() {
+            return Ok(());
+        }
+        if inner.ends_anywhere && inner.errors.is_empty() && !inner.running {
+            drop(inner);
+            self.run();
+        } else {
+            self.wake_locked(&mut inner);
+        }
+        Ok(())
+    }
+
+    /// Stops waiting for the commands of `slots`; they count as failed. Any context.
+    pub(crate) fn overtake(&self, slots: SlotSet) -> SlotSet {
+        let mut inner = self.inner.lock();
+        let late = inner.expected.intersect(slots);
+        inner.expected = inner.expected.minus(late);
+        inner.errors = inner.errors.union(late);
+        late
+    }
+
+    /// Stops waiting for `slots` and wakes the operation if it waited for them alone.
+    pub(crate) fn overtake_and_wake(self: &Arc<Self>, slots: SlotSet) {
+        if !self.overtake(slots).is_empty() {
+            let mut inner = self.inner.lock();
+            if inner.expected.is_empty() {
+                self.wake_locked(&mut inner);
+            }
+        }
+    }
+
+    /// Slots that have kept a read waiting since before `since_us` and that others can answer for.
+    pub(crate) fn stalled(&self, since_us: u64) -> SlotSet {
+        let inner = self.inner.lock();
+        if inner.rescuable && !inner.running && inner.issued_us < since_us {
+            inner.expected
+        } else {
+            SlotSet::EMPTY
+        }
+    }
+
+    /// Whether commands issued before `since_us` keep it waiting.
+    pub(crate) fn waits_since(&self, since_us: u64) -> bool {
+        let inner = self.inner.lock();
+        inner.body.is_some() && !inner.expected.is_empty() && inner.issued_us < since_us
+    }
+
+    /// Ends the operation with an error as soon as it does not run; what is in flight becomes
+    /// orphans.
+    pub(crate) fn abort(self: &Arc<Self>, status: Status) {
+        let mut inner = self.inner.lock();
+        if inner.body.is_none() && !inner.running {
+            return;
+        }
+        inner.aborted = Some(status);
+        inner.expected = SlotSet::EMPTY;
+        self.wake_locked(&mut inner);
+    }
+
+    /// Runs the operation until it waits or ends.
+    fn run(self: &Arc<Self>) {
+        let Some((array, mut body, mut columns)) = self.take() else {
+            return;
+        };
+        loop {
+            let (errors, granted, aborted) = self.collect(&mut columns);
+            let mut cx = Context {
+                array: &array,
+                op: self,
+                request: body.request.as_ref(),
+                columns: &mut columns,
+                errors,
+                granted,
+            };
+            let step = match aborted {
+                Some(status) => body.work.abort(&mut cx, status),
+                None => body.work.advance(&mut cx),
+            };
+            if step == Step::Done {
+                self.finish(&array, body, columns);
+                return;
+            }
+            match self.park(body, columns) {
+                Some(again) => (body, columns) = again,
+                None => return,
+            }
+        }
+    }
+
+    /// Takes the body to run it; `None` when somebody else does, or there is nothing to do yet.
+    fn take(&self) -> Option<(Arc<Array>, Body, Columns)> {
+        let mut inner = self.inner.lock();
+        if inner.running {
+            inner.woken = true;
+            return None;
+        }
+        if !inner.expected.is_empty() && inner.aborted.is_none() {
+            return None;
+        }
+        let array = inner.array.clone()?;
+        let body = inner.body.take()?;
+        let columns = inner.columns.take()?;
+        inner.running = true;
+        inner.woken = false;
+        Some((array, body, columns))
+    }
+
+    /// Moves what came back into the columns.
+    fn collect(&self, columns: &mut Columns) -> (SlotSet, bool, Option<Status>) {
+        let mut inner = self.inner.lock();
+        for (place, cmd) in columns
+            .commands
+            .iter_mut()
+            .zip(inner.returned.iter_mut())
+        {
+            if let Some(cmd) = cmd.take() {
+                *place = Some(cmd);
+            }
+        }
+        (inner.errors, inner.granted, inner.aborted)
+    }
+
+    /// Puts the body back, unless there is something to do already.
+    fn park(&self, body: Body, columns: Columns) -> Option<(Body, Columns)> {
+        let mut inner = self.inner.lock();
+        let aborted = inner.aborted.is_some();
+        if aborted || (inner.woken && inner.expected.is_empty()) {
+            inner.expected = SlotSet::EMPTY;
+            inner.woken = false;
+            return Some((body, columns));
+        }
+        inner.running = false;
+        inner.body = Some(body);
+        inner.columns = Some(columns);
+        None
+    }
+
+    fn finish(&self, array: &Arc<Array>, body: Body, columns: Columns) {
+        // The request may end here; the slot is free only afterwards, so that a stop that sees
+        // no operation sees no request either.
+        drop(body);
+        let mut inner = self.inner.lock();
+        inner.round = inner.round.wrapping_add(1);
+        inner.expected = SlotSet::EMPTY;
+        inner.columns = Some(columns);
+        inner.running = false;
+        let held = inner.array.take();
+        drop(inner);
+        array.op_done(self.index);
+        drop(held);
+    }
+}
+
+impl Work {
+    fn advance(&mut self, cx: &mut Context<'_>) -> Step {
+        match self {
+            Work::Direct(work) => work.advance(cx),
+            Work::Read(work) => work.advance(cx),
+            Work::Write(work) => work.advance(cx),
+            Work::Flush(work) => work.advance(cx),
+            Work::Sync(work) => work.advance(cx),
+        }
+    }
+
+    fn abort(&mut self, cx: &mut Context<'_>, status: Status) -> Step {
+        if let Some(request) = cx.request {
+            request.fail(status);
+        }
+        match self {
+            Work::Direct(work) => work.abort(cx),
+            Work::Read(work) => work.abort(cx),
+            Work::Write(work) => work.abort(cx),
+            Work::Flush(work) => work.abort(cx),
+            Work::Sync(work) => work.abort(cx),
+        }
+        cx.give_back_all();
+        Step::Done
+    }
+}
+
+impl Context<'_> {
+    /// Gives one command back to the pool.
+    pub(crate) fn give_back(&mut self, slot: Slot) {
+        if let Some(cmd) = self.columns.take(slot) {
+            self.array.give(cmd);
+        }
+    }
+
+    /// Gives all commands back but those of `keep`.
+    pub(crate) fn keep_only(&mut self, keep: SlotSet) {
+        for slot in self.array.geometry.all_slots().minus(keep).iter() {
+            self.give_back(slot);
+        }
+    }
+
+    /// Gives all commands back.
+    pub(crate) fn give_back_all(&mut self) {
+        self.keep_only(SlotSet::EMPTY);
+    }
+}

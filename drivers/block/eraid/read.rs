@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Reads of a band of one stripe, which decode what cannot be read.
+//!
+//! All blocks of a decode are issued under one shared hold of the stripe: no write changes any of
+//! them meanwhile. Memory is reserved before the lock is asked for, so that whoever holds a lock
+//! has what it needs and goes on.
+//!
+//! The fallback order is own block, peers, own block again in single blocks and with all the time
+//! the drive wants, error. Every step tests the members anew.
+
+use kernel::{page::PAGE_SIZE, prelude::*};
+
+use crate::{
+    array::plan_read,
+    kapi::{command::CommandOp, status::Status, trace},
+    op::{Context, Issue, Step},
+    pool::{Need, Reserved},
+    xor::xor_all,
+};
+use eraid_core::{
+    geometry::{Band, Rows},
+    plan_read::ReadPlan,
+    stripelock::{Grant, Mode},
+    units::{Sectors, SlotSet},
+};
+
+/// Sectors of the blocks that are tried one by one before anything is given up: 4 KiB.
+const SINGLE_BLOCK: u32 = 8;
+
+enum Phase {
+    Reserve,
+    Lock,
+    Plan,
+    Reading { fetch: SlotSet, missing: SlotSet },
+}
+
+/// See the [module description](self).
+pub(crate) struct StripeRead {
+    band: Band,
+    /// The rows being read; a part of the band's when single blocks are tried.
+    rows: Rows,
+    /// Single blocks, and nothing overtakes a read any more.
+    last_ditch: bool,
+    /// Members found unreadable in these rows.
+    bad: SlotSet,
+    phase: Phase,
+}
+
+impl StripeRead {
+    /// Reads `band`.
+    pub(crate) fn new(band: Band) -> Self {
+        Self::without(band, SlotSet::EMPTY)
+    }
+
+    /// Reads `band` when the members of `bad` were just found unreadable.
+    pub(crate) fn without(band: Band, bad: SlotSet) -> Self {
+        Self {
+            band,
+            rows: band.rows,
+            last_ditch: false,
+            bad,
+            phase: Phase::Reserve,
+        }
+    }
+
+    pub(crate) fn advance(&mut self, cx: &mut Context<'_>) -> Step {
+        loop {
+            match self.phase {
+                Phase::Reserve => {
+                    let need = Need {
+                        slots: cx.array.geometry.all_slots(),
+                        pages: (self.rows.len() as usize).div_ceil(PAGE_SIZE / 512),
+                    };
+                    match cx.array.pool.reserve(cx.op.index, need, cx.columns) {
+                        Reserved::Yes(next) => cx.array.wake(next),
+                        Reserved::No => return Step::Wait,
+                    }
+                    self.phase = Phase::Lock;
+                    if cx.array.lock_stripe(cx.op, self.band.stripe, Mode::Shared) == Grant::Queued {
+                        return Step::Wait;
+                    }
+                    self.phase = Phase::Plan;
+                }
+                Phase::Lock if !cx.granted => return Step::Wait,
+                Phase::Lock => self.phase = Phase::Plan,
+                Phase::Plan => match self.plan(cx) {
+                    Some((fetch, missing)) => {
+                        self.phase = Phase::Reading { fetch, missing };
+                        return Step::Wait;
+                    }
+                    None if self.retry_single_blocks(cx) => {}
+                    None => {
+                        cx.array.read_lost(self.band.stripe, self.rows);
+                        if let Some(request) = cx.request {
+                            request.fail(Status::IOERR);
+                        }
+                        return Step::Done;
+                    }
+                },
+                Phase::Reading { .. } if !cx.errors.is_empty() => {
+                    self.bad = self.bad.union(cx.errors);
+                    self.release(cx);
+                }
+                Phase::Reading { fetch, missing } => {
+                    if self.deliver(cx, fetch, missing).is_err() {
+                        if let Some(request) = cx.request {
+                            request.fail(Status::IOERR);
+                        }
+                    }
+                    self.release(cx);
+                    if !self.next_rows() {
+                        self.trace(cx, missing);
+                        return Step::Done;
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn abort(&mut self, cx: &mut Context<'_>) {
+        cx.array.forget_wait(cx.op);
+        cx.array.unlock_stripe(cx.op);
+    }
+
+    /// Plans and issues; `None` when there is no way to the data.
+    fn plan(&mut self, cx: &mut Context<'_>) -> Option<(SlotSet, SlotSet)> {
+        let mut view = cx.array.view(self.band.stripe);
+        view.bad = view.bad.union(self.bad);
+        let (first, last) = (self.band.first, self.band.last);
+        let (fetch, missing) = match plan_read(cx.array, self.band.stripe, first, last, &view) {
+            ReadPlan::Direct(slots) => (slots, SlotSet::EMPTY),
+            ReadPlan::Decode { fetch, missing } => (fetch, missing),
+            ReadPlan::Lost => {
+                self.release(cx);
+                return None;
+            }
+        };
+        cx.keep_only(fetch.union(missing));
+        let at = cx.array.geometry.member_sector(self.band.stripe, self.rows.lo);
+        for slot in fetch.iter() {
+            cx.prepare(slot, CommandOp::Read, at, self.rows.len());
+        }
+        let how = Issue {
+            ends_anywhere: false,
+            rescuable: !self.last_ditch && cx.array.geometry.parity() > 0,
+        };
+        cx.op.clone().issue(cx, fetch, how);
+        Some((fetch, missing))
+    }
+
+    /// Gives everything back, to begin again.
+    fn release(&mut self, cx: &mut Context<'_>) {
+        cx.give_back_all();
+        cx.array.unlock_stripe(cx.op);
+        self.phase = Phase::Reserve;
+    }
+
+    /// Turns to single blocks when the rows as a whole could not be read; `false` when that was
+    /// tried already.
+    fn retry_single_blocks(&mut self, cx: &Context<'_>) -> bool {
+        if self.last_ditch {
+            return false;
+        }
+        // Without an unreadable block a second attempt has no other answer.
+        let view = cx.array.view(self.band.stripe);
+        if self.bad.intersect(view.usable).is_empty() {
+            return false;
+        }
+        self.last_ditch = true;
+        self.rows = self.block_from(self.band.rows.lo);
+        self.bad = SlotSet::EMPTY;
+        true
+    }
+
+    /// Goes on to the next block; `false` at the end of the band.
+    fn next_rows(&mut self) -> bool {
+        if self.rows.hi >= self.band.rows.hi {
+            return false;
+        }
+        self.rows = self.block_from(self.rows.hi);
+        self.bad = SlotSet::EMPTY;
+        true
+    }
+
+    /// The part of the block around row `lo` that lies behind it and in the band.
+    fn block_from(&self, lo: u32) -> Rows {
+        let end = (lo / SINGLE_BLOCK + 1) * SINGLE_BLOCK;
+        Rows {
+            lo,
+            hi: end.min(self.band.rows.hi),
+        }
+    }
+
+    /// Decodes what is missing and copies the wanted columns to the request.
+    fn deliver(&self, cx: &mut Context<'_>, fetch: SlotSet, missing: SlotSet) -> Result {
+        let len = self.rows.len() as usize * 512;
+        if let Some(target) = missing.first() {
+            // One parity: a block is the sum of all others.
+            let mut cmd = cx.columns.take(target).ok_or(EIO)?;
+            let decoded = xor_all(&mut cmd.buf, cx.columns, fetch, len);
+            cx.columns.put(target, cmd);
+            decoded?;
+            let rows = self.rows;
+            trace::trace_reconstruct(
+                cx.array.name(),
+                self.band.stripe.get(),
+                rows.lo,
+                rows.hi,
+                missing.bits(),
+            );
+        }
+        let Some(request) = cx.request else {
+            return Ok(());
+        };
+        let start = eraid_core::units::Sector::new(request.sector());
+        let skip = u64::from(self.rows.lo - self.band.rows.lo);
+        for column in self.band.first..=self.band.last {
+            let slot = match missing.is_empty() && fetch.len() == 1 {
+                // The only block read: of RAID-1 whichever copy it was.
+                true => fetch.first().ok_or(EIO)?,
+                false => cx.array.geometry.slot_of_data(self.band.stripe, column),
+            };
+            let offset = self
+                .band
+                .request_offset(&cx.array.geometry, start, column)
+                .ok_or(EIO)?;
+            let cmd = cx.columns.get(slot).ok_or(EIO)?;
+            request.copy_from_buf((offset.get() + skip) as usize * 512, &cmd.buf, 0, len)?;
+        }
+        Ok(())
+    }
+
+    fn trace(&self, cx: &Context<'_>, missing: SlotSet) {
+        let start = cx.array.geometry.address(self.band.stripe, self.band.first, self.band.rows.lo);
+        let sectors = Sectors::new(u64::from(self.band.rows.len()) * u64::from(self.band.columns()));
+        let mode = match (self.last_ditch, missing.is_empty()) {
+            (true, _) => "last-ditch",
+            (false, true) => "normal",
+            (false, false) => "avoid",
+        };
+        if let Some(start) = start {
+            cx.array.read_done(cx.request, mode, start, sectors);
+        }
+    }
+}

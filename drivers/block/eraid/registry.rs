@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! All arrays of the module: running ones, sets that wait for members, and zombies.
+//!
+//! `control` serialises what changes the set of arrays and may be held while members are read and
+//! written. `running` is held for short looks only.
+//!
+//! Lock order: `control`, `running`, `zombies`.
+
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{Arc, Mutex},
+};
+
+use crate::{
+    array::{Array, Owner},
+    assemble::Incomplete,
+    kapi::{class::ControlClass, disk::Disk, sysfs::Kobject},
+    member::Member,
+    member_attrs::MemberDir,
+    queues::Queues,
+};
+use eraid_core::{
+    control::Excerpt,
+    refusal::Refusal,
+    text::TextBuf,
+    units::{Slot, Uuid},
+};
+
+/// A running array with everything user space sees of it. Fields are dropped in this order.
+pub(crate) struct Running {
+    /// Directories of the members, by slot.
+    pub(crate) members: KVec<Option<(Kobject<MemberDir>, Arc<Member>)>>,
+    /// Directory of the array.
+    pub(crate) directory: Option<Kobject<Array>>,
+    /// The disk.
+    pub(crate) disk: Disk<Array>,
+    /// The array.
+    pub(crate) array: Arc<Array>,
+    /// N of `eraidN`.
+    pub(crate) number: u32,
+}
+
+/// What devices still hold commands of.
+pub(crate) struct Zombie {
+    /// The array the commands belong to.
+    pub(crate) array: Arc<Array>,
+    /// The member.
+    pub(crate) member: Arc<Member>,
+}
+
+/// The last refusal.
+#[derive(Default)]
+struct LastError {
+    number: u64,
+    text: TextBuf<400>,
+}
+
+/// See the [module description](self).
+#[pin_data]
+pub(crate) struct Registry {
+    /// The module's work queues.
+    pub(crate) queues: Arc<Queues>,
+    /// `/sys/class/eraid-control`.
+    pub(crate) class: Arc<ControlClass>,
+    #[pin]
+    pub(crate) control: Mutex<()>,
+    #[pin]
+    pub(crate) running: Mutex<KVec<Running>>,
+    #[pin]
+    pub(crate) incomplete: Mutex<KVec<Incomplete>>,
+    #[pin]
+    pub(crate) zombies: Mutex<KVec<Zombie>>,
+    #[pin]
+    last_error: Mutex<LastError>,
+}
+
+impl Registry {
+    /// Makes an empty registry.
+    pub(crate) fn new(queues: Arc<Queues>, class: Arc<ControlClass>) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                queues,
+                class,
+                control <- new_mutex!((), "eraid::control"),
+                running <- new_mutex!(KVec::new(), "eraid::running"),
+                incomplete <- new_mutex!(KVec::new(), "eraid::incomplete"),
+                zombies <- new_mutex!(KVec::new(), "eraid::zombies"),
+                last_error <- new_mutex!(LastError::default(), "eraid::last_error"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Whether an array of this identity runs.
+    pub(crate) fn runs(&self, uuid: Uuid) -> bool {
+        let running = self.running.lock();
+        running.iter().any(|running| running.array.uuid == uuid)
+    }
+
+    /// Remembers commands of `member` that never came back.
+    pub(crate) fn add_zombie(&self, array: &Arc<Array>, member: Arc<Member>) {
+        if member.in_flight() == 0 {
+            return;
+        }
+        array_warn!(
+            array.name(),
+            "{} still holds {} commands",
+            member.name(),
+            member.in_flight()
+        );
+        let zombie = Zombie {
+            array: array.clone(),
+            member,
+        };
+        // Without memory for the list the device is let go of all the same when it answers.
+        let _ = self.zombies.lock().push(zombie, GFP_KERNEL);
+    }
+
+    /// Lets go of devices that answered after all.
+    fn reap(&self) {
+        let mut zombies = self.zombies.lock();
+        let answered = |zombie: &Zombie| zombie.member.in_flight() == 0;
+        while let Some(index) = zombies.iter().position(answered) {
+            let _ = zombies.remove(index);
+        }
+    }
+
+    /// Removes the directories of members that left their slots.
+    fn forget_removed(&self, running: &mut Running) {
+        for slot in running.array.geometry.all_slots().iter() {
+            if running.array.member(slot).is_some() {
+                continue;
+            }
+            let shown = running.members.get_mut(slot.index());
+            let Some((directory, member)) = shown.and_then(Option::take) else {
+                continue;
+            };
+            unlink_slot(running.directory.as_ref(), slot);
+            drop(directory);
+            member.device.disconnect();
+            running.disk.unlink_member(&member.device);
+            self.add_zombie(&running.array, member);
+        }
+    }
+
+    /// The text of `last_error`.
+    pub(crate) fn last_error(&self) -> (u64, TextBuf<400>) {
+        let last = self.last_error.lock();
+        (last.number, last.text)
+    }
+
+    /// Notes a refusal, in the log and for `last_error`.
+    pub(crate) fn note_refusal(&self, line: &[u8], refusal: &Refusal) {
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        let text = TextBuf::format(format_args!(
+            "{}\n{}: {}",
+            Excerpt(line),
+            refusal.errno.as_str(),
+            refusal.as_str()
+        ));
+        let mut last = self.last_error.lock();
+        last.number = last.number.wrapping_add(1);
+        last.text = text;
+        drop(last);
+        array_warn_ratelimited!(refusal.errno.as_str(), "{}", refusal.as_str());
+    }
+}
+
+/// Removes the `rdSLOT` link.
+fn unlink_slot(directory: Option<&Kobject<Array>>, slot: Slot) {
+    if let (Some(directory), Ok(name)) = (
+        directory,
+        crate::disk_io::c_name(format_args!("rd{slot}")),
+    ) {
+        directory.unlink(&name);
+    }
+}
+
+impl Owner for Registry {
+    fn attend(&self, array: &Arc<Array>) {
+        {
+            let mut running = self.running.lock();
+            if let Some(running) = running.iter_mut().find(|r| Arc::ptr_eq(&r.array, array)) {
+                self.forget_removed(running);
+                while let Some(text) = array.next_uevent() {
+                    // Who missed it finds the state in the files.
+                    let _ = running.disk.uevent(&[text]);
+                }
+                if array.take_changed() {
+                    notify(running);
+                }
+            }
+        }
+        self.reap();
+    }
+
+    fn refused(&self, line: &[u8], refusal: &Refusal) {
+        self.note_refusal(line, refusal);
+    }
+}
+
+/// Wakes who polls the files of an array.
+fn notify(running: &Running) {
+    if let Some(directory) = &running.directory {
+        for file in [c"degraded", c"array_state", c"sync_action", c"status"] {
+            directory.notify(file);
+        }
+    }
+    for (member, _) in running.members.iter().flatten() {
+        member.notify(c"state");
+        member.notify(c"sit_out");
+    }
+}

@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Resync and recovery: recomputing the blocks of one member of a region from the others.
+//!
+//! After an unclean stop that is parity, or the copies of RAID-1; for a member that missed writes
+//! it is whatever it holds. A few workers, each an operation, go through the region stripe by
+//! stripe. Below the lowest stripe in work everything is right, above the next one nothing was
+//! touched; a write in between that skips the member makes the region be done again.
+//!
+//! `state` is a leaf lock.
+
+use kernel::{
+    new_spinlock_irq,
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::{Arc, SpinLockIrq},
+};
+
+use crate::{
+    array::Array,
+    flush::{After, Flush},
+    kapi::{command::CommandOp, trace},
+    op::{Context, Issue, Step, Work},
+    pool::{Need, Reserved},
+    xor::xor_all,
+};
+use eraid_core::{
+    geometry::{Level, Rows},
+    queue::Class,
+    region,
+    stripelock::{Grant, Mode},
+    units::{RegionNo, Sector, Slot, SlotSet, StripeNo},
+};
+
+/// Workers of one array.
+const WORKERS: usize = 4;
+
+/// What is recomputed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Goal {
+    /// Parity, or all copies but one.
+    Parity,
+    /// The blocks of one member.
+    Member(Slot),
+}
+
+/// A region in work.
+#[derive(Clone, Copy)]
+struct Run {
+    region: RegionNo,
+    goal: Goal,
+    next: StripeNo,
+    end: StripeNo,
+    /// Stripes in work, one for each worker.
+    busy: [Option<StripeNo>; WORKERS],
+    workers: u8,
+    failed: bool,
+}
+
+impl Run {
+    /// Below this stripe all is done.
+    fn done(&self) -> StripeNo {
+        let lowest = self.busy.iter().flatten().min();
+        lowest.copied().map_or(self.next, |low| low.min(self.next))
+    }
+}
+
+/// What `state` covers.
+struct State {
+    run: Option<Run>,
+    stopped: bool,
+    /// A region could not be done; not tried again before something changes.
+    stuck: bool,
+    last: &'static str,
+}
+
+/// See the [module description](self).
+#[pin_data]
+pub(crate) struct Sync {
+    #[pin]
+    state: SpinLockIrq<State>,
+}
+
+/// How far it is, for sysfs.
+pub(crate) struct Progress {
+    /// "resync", "recover" or "idle".
+    pub(crate) action: &'static str,
+    /// The action before.
+    pub(crate) last: &'static str,
+    /// Stripes done and in all, of the region in work.
+    pub(crate) stripes: Option<(u64, u64)>,
+}
+
+impl Goal {
+    fn action(self) -> &'static str {
+        match self {
+            Goal::Parity => "resync",
+            Goal::Member(_) => "recover",
+        }
+    }
+}
+
+impl Sync {
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            state <- new_spinlock_irq!(State {
+                run: None,
+                stopped: false,
+                stuck: false,
+                last: "none",
+            }, "eraid::sync"),
+        })
+    }
+
+    /// Takes nothing up any more.
+    pub(crate) fn stop(&self) {
+        self.state.lock().stopped = true;
+    }
+
+    /// The members changed: what could not be done may be possible now.
+    pub(crate) fn retry(&self) {
+        self.state.lock().stuck = false;
+    }
+
+    /// How far it is.
+    pub(crate) fn progress(&self, first: impl Fn(RegionNo) -> StripeNo) -> Progress {
+        let state = self.state.lock();
+        let stripes = state.run.map(|run| {
+            let first = first(run.region).get();
+            let done = run.done().get().saturating_sub(first);
+            (done, run.end.get().saturating_sub(first))
+        });
+        Progress {
+            action: state.run.map_or("idle", |run| run.goal.action()),
+            last: state.last,
+            stripes,
+        }
+    }
+
+    /// Whether the goal of the run is reached for `stripe` already, and what it is.
+    pub(crate) fn reached(&self, stripe: StripeNo, region: RegionNo) -> Option<Goal> {
+        let run = self.state.lock().run?;
+        (run.region == region && !run.failed && stripe < run.done()).then_some(run.goal)
+    }
+
+    /// Whether `stripe` may be in work at the moment.
+    pub(crate) fn in_work(&self, stripe: StripeNo, region: RegionNo) -> bool {
+        let run = self.state.lock().run;
+        run.is_some_and(|run| run.region == region && stripe >= run.done() && stripe < run.next)
+    }
+
+    /// The next stripe for worker `index`; `None` when there is none, and whether it was the last
+    /// worker that asked.
+    fn next(&self, index: usize) -> Result<(StripeNo, Goal), bool> {
+        let mut state = self.state.lock();
+        let stopped = state.stopped;
+        let Some(run) = &mut state.run else {
+            return Err(false);
+        };
+        if let Some(busy) = run.busy.get_mut(index) {
+            *busy = None;
+            if !run.failed && !stopped && run.next < run.end {
+                let stripe = run.next;
+                *busy = Some(stripe);
+                run.next = stripe.next();
+                return Ok((stripe, run.goal));
+            }
+        }
+        run.failed |= stopped;
+        run.workers = run.workers.saturating_sub(1);
+        Err(run.workers == 0)
+    }
+
+    /// The run cannot be finished.
+    fn give_up(&self) {
+        if let Some(run) = &mut self.state.lock().run {
+            run.failed = true;
+        }
+    }
+
+    /// All workers are through: the region and goal, when all of it was done. The run goes on
+    /// counting as in work until [`Self::close`], so that writes reach the member meanwhile.
+    fn end(&self) -> Option<(RegionNo, Goal)> {
+        let mut state = self.state.lock();
+        let run = state.run?;
+        if run.failed {
+            state.run = None;
+            state.stuck = true;
+            return None;
+        }
+        Some((run.region, run.goal))
+    }
+
+    /// The goal was reached and noted, or (`false`) the members could not be flushed.
+    pub(crate) fn close(&self, flushed: bool) {
+        let mut state = self.state.lock();
+        if let Some(run) = state.run.take() {
+            state.last = run.goal.action();
+            state.stuck |= !flushed;
+        }
+    }
+}
+
+/// A worker.
+pub(crate) struct StripeSync {
+    index: usize,
+    stripe: StripeNo,
+    goal: Goal,
+    rows: Rows,
+    phase: Phase,
+}
+
+enum Phase {
+    Next,
+    Reserve,
+    Lock,
+    Read,
+    Reading { target: SlotSet, sources: SlotSet },
+    Upgrade { target: SlotSet, sources: SlotSet },
+    Writing,
+}
+
+impl StripeSync {
+    fn new(index: usize) -> Self {
+        Self {
+            index,
+            stripe: StripeNo::ZERO,
+            goal: Goal::Parity,
+            rows: Rows { lo: 0, hi: 0 },
+            phase: Phase::Next,
+        }
+    }
+
+    pub(crate) fn advance(&mut self, cx: &mut Context<'_>) -> Step {
+        loop {
+            match self.phase {
+                Phase::Next => match cx.array.sync.next(self.index) {
+                    Ok((stripe, goal)) => {
+                        (self.stripe, self.goal) = (stripe, goal);
+                        self.rows = self.rows_from(cx, 0);
+                        self.phase = Phase::Reserve;
+                    }
+                    Err(last) => {
+                        if last {
+                            cx.array.resync_ends();
+                        }
+                        return Step::Done;
+                    }
+                },
+                Phase::Reserve => {
+                    let need = Need {
+                        slots: cx.array.geometry.all_slots(),
+                        pages: (self.rows.len() as usize).div_ceil(PAGE_SIZE / 512),
+                    };
+                    match cx.array.pool.reserve(cx.op.index, need, cx.columns) {
+                        Reserved::Yes(next) => cx.array.wake(next),
+                        Reserved::No => return Step::Wait,
+                    }
+                    self.phase = Phase::Lock;
+                    if cx.array.lock_stripe(cx.op, self.stripe, Mode::Preread) == Grant::Queued {
+                        return Step::Wait;
+                    }
+                    self.phase = Phase::Read;
+                }
+                Phase::Lock if !cx.granted => return Step::Wait,
+                Phase::Lock => self.phase = Phase::Read,
+                Phase::Read => {
+                    let Some((target, sources)) = self.plan(cx) else {
+                        self.fail(cx);
+                        continue;
+                    };
+                    self.phase = Phase::Reading { target, sources };
+                    self.issue(cx, CommandOp::Read, sources);
+                    return Step::Wait;
+                }
+                Phase::Reading { .. } if !cx.errors.is_empty() => self.fail(cx),
+                Phase::Reading { target, sources } => {
+                    self.phase = Phase::Upgrade { target, sources };
+                    if cx.array.upgrade_stripe(cx.op) == Grant::Queued {
+                        return Step::Wait;
+                    }
+                    if self.write(cx, target, sources) {
+                        return Step::Wait;
+                    }
+                }
+                Phase::Upgrade { .. } if !cx.granted => return Step::Wait,
+                Phase::Upgrade { target, sources } => {
+                    if self.write(cx, target, sources) {
+                        return Step::Wait;
+                    }
+                }
+                Phase::Writing if !cx.errors.is_empty() => {
+                    cx.array.write_failed(cx.errors);
+                    self.fail(cx);
+                }
+                Phase::Writing => {
+                    self.release(cx);
+                    self.rows = self.rows_from(cx, self.rows.hi);
+                    self.phase = match self.rows.is_empty() {
+                        true => Phase::Next,
+                        false => Phase::Reserve,
+                    };
+                }
+            }
+        }
+    }
+
+    pub(crate) fn abort(&mut self, cx: &mut Context<'_>) {
+        cx.array.sync.give_up();
+        cx.array.forget_wait(cx.op);
+        cx.array.unlock_stripe(cx.op);
+        if let Err(true) = cx.array.sync.next(self.index) {
+            cx.array.resync_ends();
+        }
+    }
+
+    /// The next rows from `lo` on; none at the end of the chunk.
+    fn rows_from(&self, cx: &Context<'_>, lo: u32) -> Rows {
+        let hi = (lo + cx.array.max_rows).min(cx.array.geometry.chunk());
+        Rows { lo, hi }
+    }
+
+    /// Which blocks to recompute, and from which.
+    fn plan(&self, cx: &Context<'_>) -> Option<(SlotSet, SlotSet)> {
+        let geometry = &cx.array.geometry;
+        let view = cx.array.view(self.stripe);
+        let stale = cx.array.region(self.stripe).stale;
+        let current = cx.array.in_sync().minus(stale);
+        let (target, sources) = match (geometry.level(), self.goal) {
+            (Level::Raid1, goal) => {
+                let source = SlotSet::single(current.first()?);
+                let others = match goal {
+                    Goal::Parity => current,
+                    Goal::Member(slot) => SlotSet::single(slot),
+                };
+                (others.minus(source), source)
+            }
+            (_, Goal::Parity) => {
+                let target = SlotSet::single(geometry.p_slot(self.stripe)?);
+                (target, geometry.all_slots().minus(target))
+            }
+            (_, Goal::Member(slot)) => {
+                let target = SlotSet::single(slot);
+                (target, geometry.all_slots().minus(target))
+            }
+        };
+        let possible = sources.is_subset(view.readable())
+            && target.is_subset(cx.array.in_sync())
+            && !(view.region.need_sync && self.goal != Goal::Parity);
+        possible.then_some((target, sources))
+    }
+
+    fn issue(&self, cx: &mut Context<'_>, op: CommandOp, slots: SlotSet) {
+        let at: Sector = cx.array.geometry.member_sector(self.stripe, self.rows.lo);
+        for slot in slots.iter() {
+            cx.prepare(slot, op, at, self.rows.len());
+            if let Some(cmd) = cx.columns.get_mut(slot) {
+                cmd.ctx.class = Class::Extra;
+            }
+        }
+        cx.op.clone().issue(cx, slots, Issue::default());
+    }
+
+    /// Computes the targets and writes them; `false` when that failed.
+    fn write(&mut self, cx: &mut Context<'_>, target: SlotSet, sources: SlotSet) -> bool {
+        let len = self.rows.len() as usize * 512;
+        for slot in target.iter() {
+            let computed = match cx.columns.take(slot) {
+                None => Err(EIO),
+                Some(mut cmd) => {
+                    let computed = xor_all(&mut cmd.buf, cx.columns, sources, len);
+                    cx.columns.put(slot, cmd);
+                    computed
+                }
+            };
+            if computed.is_err() {
+                self.fail(cx);
+                return false;
+            }
+        }
+        cx.keep_only(target);
+        self.phase = Phase::Writing;
+        self.issue(cx, CommandOp::Write, target);
+        true
+    }
+
+    fn fail(&mut self, cx: &mut Context<'_>) {
+        self.release(cx);
+        cx.array.sync.give_up();
+        self.phase = Phase::Next;
+    }
+
+    fn release(&self, cx: &mut Context<'_>) {
+        cx.give_back_all();
+        cx.array.unlock_stripe(cx.op);
+    }
+}
+
+impl Array {
+    /// Takes up the next region that needs it, if nothing is in work. Task context.
+    pub(crate) fn resync_begins(self: &Arc<Self>) {
+        {
+            let state = self.sync.state.lock();
+            if state.run.is_some() || state.stopped || state.stuck {
+                return;
+            }
+        }
+        let Some((region, work)) = self.next_work() else {
+            return;
+        };
+        let goal = match work {
+            region::Work::Recover(stale) => match stale.first() {
+                Some(slot) => Goal::Member(slot),
+                None => return,
+            },
+            _ => Goal::Parity,
+        };
+        let (next, end) = self.with_superblock(|sb| sb.regions.stripes_of(region));
+        {
+            let mut state = self.sync.state.lock();
+            if state.run.is_some() {
+                return;
+            }
+            state.run = Some(Run {
+                region,
+                goal,
+                next,
+                end,
+                busy: [None; WORKERS],
+                workers: WORKERS as u8,
+                failed: false,
+            });
+        }
+        array_info!(
+            self.name(),
+            "{} of region {} begins",
+            goal.action(),
+            region.get()
+        );
+        for index in 0..WORKERS {
+            self.start_work(Work::Sync(StripeSync::new(index)));
+        }
+    }
+
+    /// The last worker is through.
+    fn resync_ends(self: &Arc<Self>) {
+        let Some((region, goal)) = self.sync.end() else {
+            array_warn!(self.name(), "the resync stopped: a member is missing or cannot be read");
+            return;
+        };
+        let total = self.with_superblock(|sb| {
+            let (first, end) = sb.regions.stripes_of(region);
+            end.get().saturating_sub(first.get())
+        });
+        let sectors = total * u64::from(self.geometry.chunk());
+        trace::trace_sync(self.name(), goal.action(), sectors, sectors);
+        self.start_work(Work::Flush(Flush::with(After::Synced(region, goal))));
+    }
+}

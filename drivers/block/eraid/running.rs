@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Starting and stopping arrays.
+
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    time::{delay::fsleep, Delta},
+};
+
+use crate::{
+    array::{Array, Parts, DEPTH},
+    disk_io::c_name,
+    error::refused,
+    flush::{After, Flush},
+    kapi::{
+        device::DeviceEvents,
+        disk::{Disk, DiskConfig},
+        limits::{Limits, LimitsConfig},
+        sysfs::Kobject,
+        tagset::TagSet,
+        time::now_us,
+    },
+    member_attrs::MemberDir,
+    op::Work,
+    registry::{Registry, Running},
+};
+use eraid_core::{
+    control::{StopTarget, DEV_MAX},
+    geometry::{Geometry, Level},
+    refusal::{Errno, Refusal},
+    refuse,
+    units::{Micros, Slot},
+};
+
+/// How long a stop waits for requests, and how long for the members to be marked clean.
+const STOP_WAIT_MS: u64 = 3000;
+/// Steps of such waits.
+const STEP: Delta = Delta::from_millis(10);
+/// Requests without an answer for so long are failed by a stop.
+const STUCK_US: u64 = 1_000_000;
+
+/// Tells an array that a member's device is gone.
+struct Watch {
+    array: Arc<Array>,
+    slot: Slot,
+}
+
+impl DeviceEvents for Watch {
+    fn device_dead(&self, _surprise: bool) {
+        self.array.device_gone(self.slot);
+    }
+}
+
+impl Registry {
+    /// Starts an array of members whose superblocks say that it runs. `control` is held.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        parts: Parts,
+        logical_block_size: u32,
+        number: Option<u32>,
+    ) -> Result<(), Refusal> {
+        let number = self.choose_number(number)?;
+        let array =
+            Array::new(parts).map_err(|error| refused(error, "starting", "the array"))?;
+        let name = c_name(format_args!("eraid{number}"))
+            .map_err(|error| refused(error, "naming", "the disk"))?;
+        let started = self.add_disk(&array, &name, logical_block_size);
+        let disk = match started {
+            Ok(disk) => disk,
+            Err(error) => {
+                array.close();
+                return Err(refused(error, "adding the disk of", array.name()));
+            }
+        };
+        array.set_dev(disk.dev());
+        let mut running = Running {
+            members: KVec::new(),
+            directory: None,
+            disk,
+            array: array.clone(),
+            number,
+        };
+        let shown = self.show(&mut running);
+        let listed = shown.and_then(|()| {
+            let mut all = self.running.lock();
+            all.reserve(1, GFP_KERNEL)?;
+            Ok(all)
+        });
+        match listed {
+            Ok(mut all) => {
+                let _ = all.push_within_capacity(running);
+            }
+            Err(error) => {
+                let refusal = refused(error, "adding the files of", array.name());
+                self.tear_down(running);
+                return Err(refusal);
+            }
+        }
+        array.begin();
+        array.queue_uevent(c"ERAID_EVENT=started");
+        array_info!(
+            array.name(),
+            "eraid{number} started: {}, {} of {} members",
+            array.geometry.level().as_str(),
+            array.in_sync().len(),
+            array.geometry.members()
+        );
+        Ok(())
+    }
+
+    /// The N of `eraidN` asked for, or the lowest that is free.
+    fn choose_number(&self, number: Option<u32>) -> Result<u32, Refusal> {
+        let running = self.running.lock();
+        let taken = |number: u32| running.iter().any(|running| running.number == number);
+        match number {
+            Some(number) if taken(number) => Err(refuse!(Errno::Exist, "eraid{number} exists")),
+            Some(number) => Ok(number),
+            None => (0..=DEV_MAX)
+                .find(|number| !taken(*number))
+                .ok_or_else(|| refuse!(Errno::TooMany, "there are too many arrays")),
+        }
+    }
+
+    fn add_disk(
+        self: &Arc<Self>,
+        array: &Arc<Array>,
+        name: &CStr,
+        logical_block_size: u32,
+    ) -> Result<Disk<Array>> {
+        let mut limits = limits(&array.geometry, logical_block_size);
+        for slot in array.geometry.all_slots().iter() {
+            if let Some(member) = array.member(slot) {
+                limits.stack_member(&member.device, member.data_start)?;
+                let watch = Watch {
+                    array: array.clone(),
+                    slot,
+                };
+                member.device.connect(Arc::new(watch, GFP_KERNEL)?);
+            }
+        }
+        let config = DiskConfig {
+            name,
+            limits: &limits,
+            capacity: array.geometry.capacity().get(),
+            read_only: array.read_only,
+        };
+        let added = Disk::add(config, TagSet::new(DEPTH, 1)?, array.clone());
+        if added.is_err() {
+            disconnect(array);
+        }
+        added
+    }
+
+    /// Makes the files and links of an array.
+    fn show(&self, running: &mut Running) -> Result {
+        let array = &running.array;
+        let directory = Kobject::add(running.disk.kobject(), c"eraid", array.clone())?;
+        let directory = running.directory.insert(directory);
+        for slot in array.geometry.all_slots().iter() {
+            let Some(member) = array.member(slot) else {
+                running.members.push(None, GFP_KERNEL)?;
+                continue;
+            };
+            running.disk.link_member(member.device.clone())?;
+            let name = c_name(format_args!("dev-{}", Escaped(member.name())))?;
+            let shown = member.clone();
+            let data = Arc::new(
+                MemberDir {
+                    array: array.clone(),
+                    member,
+                },
+                GFP_KERNEL,
+            )?;
+            let member = Kobject::add(directory.kobject(), &name, data)?;
+            member.link(c"block", shown.device.kobject())?;
+            directory.link(&c_name(format_args!("rd{slot}"))?, member.kobject())?;
+            running.members.push(Some((member, shown)), GFP_KERNEL)?;
+        }
+        let name = c_name(format_args!("{}", array.name()))?;
+        self.class.link(&name, running.disk.kobject())
+    }
+
+    /// Stops an array. `EBUSY` while it is open, and then nothing is changed; but when it hangs and
+    /// nobody has claimed it, the requests that hang are failed so that their users can close it.
+    pub(crate) fn stop(self: &Arc<Self>, target: StopTarget<'_>) -> Result<(), Refusal> {
+        let _control = self.control.lock();
+        let deadline = now_us() + STOP_WAIT_MS * 1000;
+        let running = loop {
+            match self.take_idle(target)? {
+                Some(running) => break running,
+                None if now_us() > deadline => {
+                    return Err(refuse!(Errno::Busy, "the array is in use"))
+                }
+                None => fsleep(STEP),
+            }
+        };
+        self.settle(&running.array);
+        self.tear_down(running);
+        Ok(())
+    }
+
+    /// Takes a closed array out of the list; `None` when it is open but may be closed soon.
+    fn take_idle(&self, target: StopTarget<'_>) -> Result<Option<Running>, Refusal> {
+        let mut all = self.running.lock();
+        let wanted = |running: &Running| match target {
+            StopTarget::Dev(number) => running.number == number,
+            StopTarget::Name(name) => running.array.name() == name,
+        };
+        let index = all.iter().position(wanted).ok_or_else(|| match target {
+            StopTarget::Dev(number) => refuse!(Errno::NoEnt, "eraid{number} does not run"),
+            StopTarget::Name(name) => refuse!(Errno::NoEnt, "no array {name} runs"),
+        })?;
+        let Some(running) = all.get(index) else {
+            return Ok(None);
+        };
+        if running.disk.begin_stop().is_ok() {
+            return all
+                .remove(index)
+                .map(Some)
+                .map_err(|_| refuse!(Errno::NoEnt, "the array is gone"));
+        }
+        let stuck = now_us().saturating_sub(STUCK_US);
+        if running.disk.is_claimed() || !running.array.is_stuck(stuck) {
+            return Err(refuse!(
+                Errno::Busy,
+                "{}: in use by {} openers",
+                running.array.name(),
+                running.disk.openers()
+            ));
+        }
+        running.array.abort_stuck(stuck);
+        Ok(None)
+    }
+
+    /// Lets requests end, and marks the array as stopped cleanly, as far as the members answer.
+    fn settle(&self, array: &Arc<Array>) {
+        array.close();
+        if !wait_until(|| array.active() == 0) {
+            array_warn!(array.name(), "requests without an answer are failed");
+            array.abort_all();
+            wait_until(|| array.active() == 0);
+        }
+        if array.read_only {
+            return;
+        }
+        let flushed = !array.begin_clear_idle(Micros::ZERO)
+            || (array.start_work(Work::Flush(Flush::with(After::Clear)))
+                && wait_until(|| array.active() == 0));
+        if !flushed {
+            array.abort_all();
+            wait_until(|| array.active() == 0);
+        }
+        array.record_stop();
+        if !(wait_until(|| array.settled()) && flushed) {
+            array_warn!(
+                array.name(),
+                "could not be marked clean on all members; what was written last is resynced"
+            );
+        }
+    }
+
+    /// Removes everything user space sees of an array and lets go of its members.
+    fn tear_down(&self, running: Running) {
+        let array = running.array.clone();
+        if let Ok(name) = c_name(format_args!("{}", array.name())) {
+            self.class.unlink(&name);
+        }
+        array.close();
+        drop(running);
+        disconnect(&array);
+        for slot in array.geometry.all_slots().iter() {
+            if let Some(member) = array.member(slot) {
+                member.close(&array);
+                self.add_zombie(&array, member);
+            }
+        }
+        array.end();
+        array_info!(array.name(), "stopped");
+    }
+}
+
+/// Breaks the circles of members and their array.
+fn disconnect(array: &Array) {
+    for slot in array.geometry.all_slots().iter() {
+        if let Some(member) = array.member(slot) {
+            member.device.disconnect();
+        }
+    }
+}
+
+/// Waits until `done`, for [`STOP_WAIT_MS`] at most.
+fn wait_until(done: impl Fn() -> bool) -> bool {
+    let deadline = now_us() + STOP_WAIT_MS * 1000;
+    while !done() {
+        if now_us() > deadline {
+            return false;
+        }
+        fsleep(STEP);
+    }
+    true
+}
+
+fn limits(geometry: &Geometry, logical_block_size: u32) -> Limits {
+    let chunk = geometry.chunk() * 512;
+    let stripe = geometry.stripe_data().get() as u32;
+    Limits::new(LimitsConfig {
+        logical_block_size,
+        io_min: chunk,
+        io_opt: chunk.saturating_mul(u32::from(geometry.data_columns())),
+        // Full stripes in one request, where that is not too much.
+        max_hw_sectors: stripe.clamp(2048, 8192),
+        partial_stripes_expensive: matches!(geometry.level(), Level::Raid5 | Level::Raid6),
+    })
+}
+
+/// A device name for sysfs: `!` for `/`.
+struct Escaped<'a>(&'a str);
+
+impl core::fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        use core::fmt::Write;
+        self.0
+            .chars()
+            .try_for_each(|c| f.write_char(if c == '/' { '!' } else { c }))
+    }
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A command to one member, and who is told of its end.
+//!
+//! It owns the pages it reads into or writes from, so it may outlive whoever asked for it.
+
+use kernel::{alloc::KBox, sync::Arc};
+
+use crate::{
+    array::Array,
+    kapi::{
+        command::{Command, CommandContext, CommandFlags, CommandIo, CommandOp},
+        status::Status,
+    },
+    member::Member,
+    op::Ticket,
+};
+use eraid_core::{queue::Class, units::Slot};
+
+/// A command of the pool, with its pages.
+pub(crate) type Cmd = KBox<Command<Sub>>;
+
+/// Who is told when a command ends.
+#[derive(Clone, Copy)]
+pub(crate) enum Target {
+    /// An operation, if it still waits for it.
+    Op(Ticket),
+    /// The superblock writer.
+    Superblock,
+    /// The region map writer.
+    Map,
+}
+
+/// What a command carries besides its pages.
+pub(crate) struct Sub {
+    /// The array, while the command is in flight: its pool takes the command back.
+    pub(crate) array: Option<Arc<Array>>,
+    /// The member, while the command is in flight.
+    pub(crate) member: Option<Arc<Member>>,
+    /// Who is told.
+    pub(crate) target: Target,
+    /// The slot it was made for.
+    pub(crate) slot: Slot,
+    /// Its importance.
+    pub(crate) class: Class,
+    /// What it asks the device for; sectors are the member's own.
+    pub(crate) io: CommandIo,
+    /// When it entered the device.
+    pub(crate) dispatched_us: u64,
+}
+
+impl Sub {
+    /// The context of a command that is in the pool.
+    pub(crate) fn idle() -> Self {
+        Self {
+            array: None,
+            member: None,
+            target: Target::Op(Ticket::default()),
+            slot: Slot::default(),
+            class: Class::Ordinary,
+            io: CommandIo {
+                op: CommandOp::Flush,
+                flags: CommandFlags::NONE,
+                sector: 0,
+                buf_off: 0,
+                len: 0,
+                origin: None,
+            },
+            dispatched_us: 0,
+        }
+    }
+}
+
+impl CommandContext for Sub {
+    fn done(mut cmd: Cmd, status: Status) {
+        let (Some(array), Some(member)) = (cmd.ctx.array.take(), cmd.ctx.member.take()) else {
+            // Every submitted command carries both; without them nobody waits for it.
+            return;
+        };
+        member.completed(&array, &cmd, status);
+        array.returned(cmd, status);
+        member.leave(&array);
+    }
+}

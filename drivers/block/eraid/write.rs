@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Writes of a band of one stripe.
+//!
+//! A write is admitted to its region first (the map says so on every member before any data is
+//! written), reserves all it may need, takes its stripe, plans, reads what the plan asks for
+//! (shared with reconstructing reads), takes the stripe exclusively, computes, writes, and is
+//! acknowledged once whatever a member missed is recorded on the others.
+
+use kernel::{page::PAGE_SIZE, prelude::*};
+
+use crate::{
+    kapi::{
+        command::CommandOp,
+        request::Request,
+        status::Status,
+    },
+    op::{Context, Issue, Step},
+    pool::{Need, Reserved},
+    xor::{xor_all, xor_more},
+};
+use eraid_core::{
+    geometry::{Band, Level},
+    plan_write::{plan_write, Lost, WriteKind, WritePlan},
+    region::Admit,
+    stripelock::{Grant, Mode},
+    units::{Sector, Slot, SlotSet},
+};
+
+enum Phase {
+    Admit,
+    Reserve,
+    Lock,
+    Plan,
+    Preread,
+    Upgrade,
+    Commit,
+    Record,
+}
+
+/// See the [module description](self).
+pub(crate) struct StripeWrite {
+    band: Band,
+    phase: Phase,
+    plan: Option<WritePlan>,
+    /// Members found unreadable in these rows.
+    bad: SlotSet,
+    /// Members that do not have this write and are to be recorded as stale.
+    missed: SlotSet,
+    /// The region counts this write.
+    admitted: bool,
+}
+
+impl StripeWrite {
+    /// Writes `band`, every column of which the request covers.
+    pub(crate) fn new(band: Band) -> Self {
+        Self {
+            band,
+            phase: Phase::Admit,
+            plan: None,
+            bad: SlotSet::EMPTY,
+            missed: SlotSet::EMPTY,
+            admitted: false,
+        }
+    }
+
+    pub(crate) fn advance(&mut self, cx: &mut Context<'_>) -> Step {
+        let Some(request) = cx.request.cloned() else {
+            return Step::Done;
+        };
+        loop {
+            match self.phase {
+                Phase::Admit => {
+                    let missing = cx.array.missing();
+                    if cx.array.begin_write(cx.op, self.band.stripe, missing) == Admit::Wait {
+                        return Step::Wait;
+                    }
+                    self.admitted = true;
+                    self.phase = Phase::Reserve;
+                }
+                Phase::Reserve => {
+                    if !self.reserve(cx) {
+                        return Step::Wait;
+                    }
+                    self.phase = Phase::Lock;
+                    let mode = Mode::Preread;
+                    if cx.array.lock_stripe(cx.op, self.band.stripe, mode) == Grant::Queued {
+                        return Step::Wait;
+                    }
+                    self.phase = Phase::Plan;
+                }
+                Phase::Lock if !cx.granted => return Step::Wait,
+                Phase::Lock => self.phase = Phase::Plan,
+                Phase::Plan => match self.plan(cx) {
+                    Ok(plan) => {
+                        self.plan = Some(plan);
+                        self.missed = plan.missed;
+                        self.phase = Phase::Preread;
+                        if !plan.preread.is_empty() {
+                            self.preread(cx, plan.preread);
+                            return Step::Wait;
+                        }
+                    }
+                    Err(Lost) => {
+                        request.fail(Status::IOERR);
+                        self.release(cx);
+                        return self.end(cx);
+                    }
+                },
+                Phase::Preread if !cx.errors.is_empty() && self.prereads() => {
+                    self.bad = self.bad.union(cx.errors);
+                    self.release(cx);
+                    self.phase = Phase::Reserve;
+                }
+                Phase::Preread => {
+                    self.phase = Phase::Upgrade;
+                    if cx.array.upgrade_stripe(cx.op) == Grant::Granted {
+                        if self.commit(cx, &request) {
+                            return Step::Wait;
+                        }
+                        return self.end(cx);
+                    }
+                    return Step::Wait;
+                }
+                Phase::Upgrade if !cx.granted => return Step::Wait,
+                Phase::Upgrade => {
+                    if self.commit(cx, &request) {
+                        return Step::Wait;
+                    }
+                    return self.end(cx);
+                }
+                Phase::Commit => {
+                    self.written(cx, &request);
+                    self.release(cx);
+                    self.phase = Phase::Record;
+                }
+                Phase::Record => {
+                    if !cx.array.recorded(cx.op, self.band.stripe, self.missed) {
+                        return Step::Wait;
+                    }
+                    self.trace(cx, &request);
+                    return self.end(cx);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn abort(&mut self, cx: &mut Context<'_>) {
+        cx.array.forget_wait(cx.op);
+        cx.array.unlock_stripe(cx.op);
+        if self.admitted && matches!(self.phase, Phase::Commit) {
+            cx.array.note_torn(self.band.stripe);
+        }
+        self.end(cx);
+    }
+
+    /// Leaves the region.
+    fn end(&mut self, cx: &mut Context<'_>) -> Step {
+        if core::mem::take(&mut self.admitted) {
+            cx.array.end_write(self.band.stripe);
+        }
+        Step::Done
+    }
+
+    /// Whether the plan reads anything first.
+    fn prereads(&self) -> bool {
+        self.plan.is_some_and(|plan| !plan.preread.is_empty())
+    }
+
+    /// Reserves all that any plan may need; what the plan does not use is given back at once.
+    fn reserve(&self, cx: &mut Context<'_>) -> bool {
+        let geometry = &cx.array.geometry;
+        let slots = match geometry.level() {
+            Level::Raid0 => geometry.data_slots(self.band.stripe, self.band.first, self.band.last),
+            _ => geometry.all_slots(),
+        };
+        let need = Need {
+            slots,
+            pages: (self.band.rows.len() as usize).div_ceil(PAGE_SIZE / 512),
+        };
+        match cx.array.pool.reserve(cx.op.index, need, cx.columns) {
+            Reserved::Yes(next) => {
+                cx.array.wake(next);
+                true
+            }
+            Reserved::No => false,
+        }
+    }
+
+    fn plan(&self, cx: &mut Context<'_>) -> Result<WritePlan, Lost> {
+        let mut view = cx.array.view(self.band.stripe);
+        view.bad = view.bad.union(self.bad);
+        let Band {
+            stripe,
+            first,
+            last,
+            ..
+        } = self.band;
+        let plan = plan_write(&cx.array.geometry, stripe, first, last, &view)?;
+        cx.keep_only(plan.preread.union(plan.write).union(self.touched(cx)));
+        Ok(plan)
+    }
+
+    /// The slots of the data columns the request writes; of RAID-1 all copies.
+    fn touched(&self, cx: &Context<'_>) -> SlotSet {
+        let Band {
+            stripe,
+            first,
+            last,
+            ..
+        } = self.band;
+        cx.array.geometry.data_slots(stripe, first, last)
+    }
+
+    fn preread(&self, cx: &mut Context<'_>, slots: SlotSet) {
+        let at = self.at(cx);
+        for slot in slots.iter() {
+            cx.prepare(slot, CommandOp::Read, at, self.band.rows.len());
+        }
+        let how = Issue {
+            ends_anywhere: false,
+            rescuable: false,
+        };
+        cx.op.clone().issue(cx, slots, how);
+    }
+
+    fn at(&self, cx: &Context<'_>) -> Sector {
+        cx.array
+            .geometry
+            .member_sector(self.band.stripe, self.band.rows.lo)
+    }
+
+    /// Computes and issues the writes; `false` when that failed.
+    fn commit(&mut self, cx: &mut Context<'_>, request: &Request) -> bool {
+        let Some(plan) = self.plan else { return false };
+        if self.compute(cx, request, &plan).is_err() {
+            request.fail(Status::IOERR);
+            self.release(cx);
+            return false;
+        }
+        let at = self.at(cx);
+        for slot in plan.write.iter() {
+            cx.prepare(slot, CommandOp::Write, at, self.band.rows.len());
+        }
+        cx.keep_only(plan.write);
+        self.phase = Phase::Commit;
+        let how = Issue {
+            ends_anywhere: false,
+            rescuable: false,
+        };
+        cx.op.clone().issue(cx, plan.write, how);
+        true
+    }
+
+    /// Puts the new data and the new parity into the columns.
+    fn compute(&self, cx: &mut Context<'_>, request: &Request, plan: &WritePlan) -> Result {
+        let len = self.band.rows.len() as usize * 512;
+        let geometry = cx.array.geometry;
+        let stripe = self.band.stripe;
+        let touched = self.touched(cx);
+        let data = geometry.data_slots(stripe, 0, geometry.data_columns().saturating_sub(1));
+        match plan.kind {
+            WriteKind::Copies => self.fill_copies(cx, request, plan.write, len),
+            WriteKind::Plain | WriteKind::DataOnly => self.fill(cx, request, len),
+            WriteKind::Full | WriteKind::Reconstruct => {
+                self.fill(cx, request, len)?;
+                with_parity(cx, geometry.p_slot(stripe), |p, columns| {
+                    xor_all(p, columns, data, len)
+                })
+            }
+            WriteKind::Modify => {
+                with_parity(cx, geometry.p_slot(stripe), |p, columns| {
+                    xor_more(p, columns, touched, len)
+                })?;
+                self.fill(cx, request, len)?;
+                with_parity(cx, geometry.p_slot(stripe), |p, columns| {
+                    xor_more(p, columns, touched, len)
+                })
+            }
+        }
+    }
+
+    /// Copies the request's data into the columns it writes.
+    ///
+    /// Once, and members are written from the copy: users change pages under direct I/O, and
+    /// parity has to match what is written.
+    fn fill(&self, cx: &mut Context<'_>, request: &Request, len: usize) -> Result {
+        for column in self.band.first..=self.band.last {
+            let slot = cx.array.geometry.slot_of_data(self.band.stripe, column);
+            self.fill_one(cx, request, column, slot, len)?;
+        }
+        Ok(())
+    }
+
+    fn fill_copies(
+        &self,
+        cx: &mut Context<'_>,
+        request: &Request,
+        slots: SlotSet,
+        len: usize,
+    ) -> Result {
+        for slot in slots.iter() {
+            self.fill_one(cx, request, 0, slot, len)?;
+        }
+        Ok(())
+    }
+
+    fn fill_one(
+        &self,
+        cx: &mut Context<'_>,
+        request: &Request,
+        column: u8,
+        slot: Slot,
+        len: usize,
+    ) -> Result {
+        let start = Sector::new(request.sector());
+        let offset = self.band.request_offset(&cx.array.geometry, start, column);
+        let offset = offset.ok_or(EIO)?.get() as usize * 512;
+        let cmd = cx.columns.get_mut(slot).ok_or(EIO)?;
+        request.copy_to_buf(offset, &mut cmd.buf, 0, len)
+    }
+
+    /// Looks at how the writes went.
+    fn written(&mut self, cx: &mut Context<'_>, request: &Request) {
+        let failed = cx.errors;
+        let kept = cx.array.write_failed(failed);
+        if !kept.is_empty() {
+            // No redundancy left to do without these members.
+            request.fail(Status::IOERR);
+            cx.array.note_torn(self.band.stripe);
+        }
+        let mut news = failed.minus(kept);
+        self.missed = self.missed.union(news);
+        if cx.array.in_work(self.band.stripe) {
+            news = self.missed;
+        }
+        cx.array.note_missed(self.band.stripe, news);
+    }
+
+    fn release(&self, cx: &mut Context<'_>) {
+        cx.give_back_all();
+        cx.array.unlock_stripe(cx.op);
+    }
+
+    fn trace(&self, cx: &Context<'_>, request: &Request) {
+        let sectors = self.band.rows.len() * u32::from(self.band.columns());
+        let kind = self.plan.map_or("none", |plan| plan.kind.as_str());
+        cx.array.write_done(request, kind, self.band.stripe, sectors);
+    }
+}
+
+/// Runs `compute` on the parity column, if it is there.
+fn with_parity(
+    cx: &mut Context<'_>,
+    slot: Option<Slot>,
+    compute: impl FnOnce(&mut crate::kapi::page::PageBuf, &crate::op::Columns) -> Result,
+) -> Result {
+    let Some(slot) = slot else { return Err(EIO) };
+    let mut cmd = cx.columns.take(slot).ok_or(EIO)?;
+    let computed = compute(&mut cmd.buf, cx.columns);
+    cx.columns.put(slot, cmd);
+    computed
+}
