@@ -2,14 +2,19 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Every allocation and every command to a member that a control operation makes
-# fails once, the first, the second, ..., until the operation succeeds. Each
+# fails once: the first, the second, ..., until the operation succeeds. Each
 # time there is an error in words, nothing is left behind, and the same
 # operation works right afterwards.
+#
+# An operation that makes thousands of alike allocations (the pools of an array)
+# is failed at its first and last ones and at random ones between; at all of
+# them with ERAID_SOAK.
 . ./ktap_helpers.sh
 . ./lib.sh
 
 readonly MB=24 DEBUG=/sys/kernel/debug
-readonly MOST=$(soak 400 2000)
+FIRST=$(soak 40 1000000) LAST=$(soak 80 0) BETWEEN=$(soak 30 0)
+readonly FIRST LAST BETWEEN
 
 if [ ! -d $DEBUG/failslab ]; then
 	t_skip fault_injection "this kernel has no CONFIG_FAULT_INJECTION"
@@ -96,13 +101,15 @@ works_now() {
 
 attr_of_f() { cat "$CONTROL/arrays/f/eraid/$1"; }
 
-# try KIND OPERATION N: sets HIT and ERRNO.
+# try KIND OPERATION N: sets HIT, PASSED and ERRNO.
 try() {
 	local answer
 	op_file_line "$2"
 	if [ "$1" = alloc ]; then
 		answer=$("$STORE" "$FILE" --text "$LINE" --fail-nth "$3")
 		HIT=${answer##*hit=}
+		HIT=${HIT%% *}
+		PASSED=${answer##*passed=}
 	else
 		bio_fault "$3"
 		answer=$("$STORE" "$FILE" --text "$LINE")
@@ -115,46 +122,65 @@ try() {
 	ERRNO=${ERRNO%% *}
 }
 
+# next_fault N PLACES: sets NEXT to the one to fail after the N-th.
+next_fault() {
+	local tail=$(($2 - LAST))
+	NEXT=$(($1 + 1))
+	[ "$NEXT" -gt $FIRST ] && [ "$NEXT" -lt $tail ] || return 0
+	random_below $((2 * (tail - FIRST) / BETWEEN + 1))
+	NEXT=$((NEXT + RANDOM_NUMBER))
+	[ $NEXT -le $tail ] || NEXT=$tail
+}
+
+# one_fault KIND OPERATION N: fails and says why when it goes wrong. Sets HIT.
+one_fault() {
+	make_ready "$2" || { PROBLEM="cannot be made ready: $ERRNO $WHY"; return 1; }
+	note_uuid
+	try "$1" "$2" "$3"
+	if [ "$HIT" = 0 ]; then
+		PROBLEM="$ERRNO without a fault"
+		[ "$ERRNO" = ok ]
+		return
+	fi
+	if [ "$ERRNO" = ok ]; then
+		SURVIVED=$((SURVIVED + 1))
+	else
+		REFUSED=$((REFUSED + 1))
+		case $2 in
+		create | assemble | assemble_one)
+			PROBLEM="$ERRNO, but an array is there"
+			! running || return 1
+			;;
+		esac
+		PROBLEM="$ERRNO, and last_error is $(cat $CONTROL/last_error)"
+		tail -n 1 $CONTROL/last_error | grep -qE '[a-z]+ [a-z]+' || return 1
+	fi
+	note_uuid
+	clear_up
+}
+
 # each_fault KIND OPERATION
 each_fault() {
-	local n failed=0 survived=0 hits=0 id=$1_$2
-	for ((n = 1; n <= MOST; n++)); do
-		if ! make_ready "$2"; then
-			t_fail "$id" "n=$n: cannot be made ready: $ERRNO $WHY"
-			clear_up
-			return
-		fi
-		note_uuid
-		try "$1" "$2" $n
-		if [ "$HIT" = 0 ]; then
-			[ "$ERRNO" = ok ] || { t_fail "$id" "n=$n: $ERRNO without a fault"; clear_up; return; }
-			break
-		fi
-		hits=$((hits + 1))
-		if [ "$ERRNO" = ok ]; then
-			survived=$((survived + 1))
-		else
-			failed=$((failed + 1))
-			# Words, and for a start nothing half-way.
-			case $2 in
-			create | assemble | assemble_one)
-				! running || { t_fail "$id" "n=$n: $ERRNO, but an array is there"; clear_up; return; }
-				;;
-			esac
-		fi
-		note_uuid
+	local id=$1_$2 n places=0
+	REFUSED=0 SURVIVED=0 HIT=1
+	if [ "$1" = alloc ]; then
+		# How many places are there?
+		make_ready "$2" && try alloc "$2" 1000000 && places=$PASSED
 		clear_up
+	fi
+	NEXT=0
+	while [ $HIT = 1 ]; do
+		next_fault $NEXT $places
+		n=$NEXT
+		one_fault "$1" "$2" "$n" || { t_fail "$id" "n=$n of $places: $PROBLEM"; clear_up; return; }
 	done
-	note_uuid
-	if [ $n -gt "$MOST" ]; then
-		t_fail "$id" "still hit at n=$MOST"
-	elif [ $hits = 0 ]; then
+	if [ $((REFUSED + SURVIVED)) = 0 ]; then
 		t_fail "$id" "nothing was hit"
 	elif works_now "$2"; then
-		t_note "$id: $hits faults hit, $failed refused, $survived survived"
+		t_note "$id: $((REFUSED + SURVIVED)) of $((n - 1)) places hit, $REFUSED refused, $SURVIVED survived"
 		t_ok "$id"
 	else
-		t_fail "$id" "does not work after $hits faults"
+		t_fail "$id" "does not work after the last fault"
 	fi
 	clear_up
 }

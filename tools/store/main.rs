@@ -22,7 +22,8 @@ struct Args {
     #[arg(long)]
     text: Option<String>,
     /// Let the n-th place fail that can: an allocation, a request to a device marked for it
-    /// (CONFIG_FAULT_INJECTION). Prints `hit=1` when there was an n-th one.
+    /// (CONFIG_FAULT_INJECTION). Prints `hit=1` when there was an n-th one, and `passed=` how
+    /// many did not fail.
     #[arg(long, default_value_t = 0)]
     fail_nth: u32,
 }
@@ -126,10 +127,13 @@ fn run(args: &Args) -> io::Result<bool> {
             fail.arm(args.fail_nth)?;
             store(&mut file, &bytes)
         });
-    let hit = args.fail_nth > 0 && fail.left()?.is_none();
+    let left = fail.left()?;
     fail.arm(0)?;
+    let hit = args.fail_nth > 0 && left.is_none();
+    // The one that failed did not pass.
+    let passed = args.fail_nth.saturating_sub(left.unwrap_or(1));
     let word = result.as_ref().map_or_else(name, |()| "ok".into());
-    println!("result={word} hit={}", u8::from(hit));
+    println!("result={word} hit={} passed={passed}", u8::from(hit));
     Ok(result.is_ok())
 }
 
