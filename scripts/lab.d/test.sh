@@ -153,6 +153,7 @@ suites_of() { # FLAVOUR: "name seconds" lines in table order
 			case " ${ONLY_SUITES[*]} " in *" $script "*) ;; *) continue ;; esac
 		fi
 		[ -z "${ERAID_SOAK:-}" ] || seconds=$((seconds * 20))
+		seconds=$((seconds * ${ERAID_TIMEOUT_SCALE:-1}))
 		printf '%s %s\n' "$script" "$seconds"
 	done <"$REPO/selftests/suites"
 }

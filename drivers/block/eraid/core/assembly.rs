@@ -13,13 +13,6 @@ use crate::superblock::{SbError, SlotState, Superblock};
 use crate::units::{Generation, Sectors, Slot, SlotSet, MAX_SLOTS};
 use core::fmt;
 
-/// How many superblock writes a member may have missed that the array believes to be in sync: a
-/// crash in the middle of one.
-const LAG_IN_SYNC: u64 = 1;
-
-/// The same for a member that was failed: the write that failed, and the one which says so.
-const LAG_FAILED: u64 = 2;
-
 /// A device with a valid superblock.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
@@ -145,7 +138,6 @@ pub enum Standing {
 pub fn standing(base: &Superblock, device: &Superblock) -> Standing {
     let record = base.record(device.slot);
     let own = device.record(device.slot).state;
-    let behind = |newer: Generation| newer.get().saturating_sub(device.generation.get());
     if record.uuid != device.member() {
         return Standing::Replaced;
     }
@@ -153,19 +145,39 @@ pub fn standing(base: &Superblock, device: &Superblock) -> Standing {
         return Standing::Diverged;
     }
     match record.state {
-        SlotState::InSync | SlotState::Recovering(_) if behind(base.generation) > LAG_IN_SYNC => {
+        SlotState::InSync | SlotState::Recovering(_)
+            if is_outdated(base, device, base.generation) =>
+        {
             Standing::Outdated
         }
         SlotState::InSync => Standing::InSync,
         SlotState::Recovering(_) => Standing::Recovering,
         SlotState::Faulty | SlotState::Missing => match own {
             SlotState::InSync if device.generation >= record.generation => Standing::Diverged,
-            SlotState::InSync if behind(record.generation) > LAG_FAILED => Standing::Outdated,
+            SlotState::InSync if is_outdated(base, device, record.generation) => Standing::Outdated,
             SlotState::InSync => Standing::CatchUp,
             _ => Standing::Rebuild,
         },
         SlotState::Empty | SlotState::Spare => Standing::Rebuild,
     }
+}
+
+/// Whether a device missed more superblock writes, up to generation `until` of the array, than a
+/// crash explains.
+///
+/// A crash can leave it behind by the writes since the last complete one: each records changes of
+/// slots, or that the array was stopped, or is the one that the crash cut short. An image of a
+/// member, put back after the array was stopped and started again, is behind by more.
+fn is_outdated(base: &Superblock, device: &Superblock, until: Generation) -> bool {
+    let missed = |generation: Generation| device.generation < generation && generation <= until;
+    let changes = base
+        .slots
+        .iter()
+        .filter(|slot| missed(slot.generation))
+        .count() as u64;
+    let stops = u64::from(device.active && !base.active);
+    let behind = until.get().saturating_sub(device.generation.get());
+    behind > changes.saturating_add(stops).saturating_add(1)
 }
 
 /// The refusal of a device whose superblock is not believed.
@@ -246,12 +258,14 @@ impl Assembly {
             Standing::Diverged if options.force => return Ok(()),
             Standing::Diverged => return Err(diverged(newest, candidate)),
             Standing::Outdated => return Err(outdated(newest, candidate)),
-            Standing::Replaced => return Err(refuse!(
+            Standing::Replaced => {
+                return Err(refuse!(
                 Errno::Inval,
                 "{} was replaced: slot {slot} of {} belongs to another member now; leave it out",
                 candidate.name,
                 newest.superblock.name.as_str()
-            )),
+            ))
+            }
         }
         if let Some(member) = self.members.get_mut(slot.index()) {
             *member = u8::try_from(index).ok();

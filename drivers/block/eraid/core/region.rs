@@ -92,9 +92,8 @@ impl RegionState {
         if self.wanted.init == Init::None {
             self.wanted.init = Init::Partial;
         }
-        self.wanted.stale = self.wanted.stale.union(missed);
         let marked = self.durable.in_flight && self.durable.init != Init::None;
-        if !marked || !self.may_acknowledge(missed) {
+        if !self.may_acknowledge(missed) || !marked {
             return Admit::Wait;
         }
         self.writers = self.writers.saturating_add(1);
@@ -116,9 +115,11 @@ impl RegionState {
         self.torn_again = true;
     }
 
-    /// Whether a write that the members of `missed` did not get may be acknowledged.
+    /// Whether a write that the members of `missed` did not get may be acknowledged; otherwise ask
+    /// again after the next [`RegionState::persisted`].
     #[inline]
-    pub fn may_acknowledge(&self, missed: SlotSet) -> bool {
+    pub fn may_acknowledge(&mut self, missed: SlotSet) -> bool {
+        self.wanted.stale = self.wanted.stale.union(missed);
         missed.is_subset(self.durable.stale)
     }
 

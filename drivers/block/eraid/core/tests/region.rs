@@ -403,6 +403,22 @@ fn recovery_is_repeated_after_a_failed_write() {
 }
 
 #[test]
+fn a_recovery_between_miss_and_map_write_leaves_no_write_waiting() {
+    let mut state = RegionState::loaded(Region::CLEAN);
+    let missed = SlotSet::single(slot(1));
+    let _ = state.begin_write(Micros::ZERO, SlotSet::EMPTY);
+    persist(&mut state);
+    assert_eq!(state.begin_write(Micros::ZERO, SlotSet::EMPTY), Admit::Go);
+    state.note_missed(slot(1));
+    state.begin_recovery(slot(1));
+    assert!(state.recovered(slot(1)));
+    assert!(!state.may_acknowledge(missed));
+    assert!(state.needs_persist());
+    persist(&mut state);
+    assert!(state.may_acknowledge(missed));
+}
+
+#[test]
 fn work_of_a_region() {
     let stale = SlotSet::single(slot(1));
     let need_sync = Region {
