@@ -87,40 +87,36 @@ struct Place {
 
 /// The place `offset` bytes behind the start of the device.
 const fn start(offset: u64) -> Place {
-    Place {
-        origin: Origin::Start,
-        offset,
-        step: 0,
-        count: 1,
-    }
+    Place::once(Origin::Start, offset)
 }
 
 /// The place `offset` bytes before the end of the last whole `unit` of the device.
 const fn end(unit: u64, offset: u64) -> Place {
-    Place {
-        origin: Origin::End(unit),
-        offset,
-        step: 0,
-        count: 1,
-    }
+    Place::once(Origin::End(unit), offset)
 }
 
 impl Place {
-    /// This place and those behind it, `count` in all and `step` bytes from one to the next.
-    const fn every(self, step: u64, count: u64) -> Place {
+    const fn once(origin: Origin, offset: u64) -> Place {
         Place {
-            origin: self.origin,
-            offset: self.offset,
-            step,
-            count,
+            origin,
+            offset,
+            step: 0,
+            count: 1,
         }
     }
 
-    /// Offset of the first place on a device of `size` bytes.
+    /// This place and those behind it, `count` in all and `step` bytes from one to the next.
+    const fn every(mut self, step: u64, count: u64) -> Place {
+        self.step = step;
+        self.count = count;
+        self
+    }
+
+    /// Offset of the first place on a device of `size` bytes, or `None` where it has no such place.
     fn first(&self, size: Option<u64>) -> Option<u64> {
         match self.origin {
             Origin::Start => Some(self.offset),
-            Origin::End(unit) => (size? & !(unit - 1)).checked_sub(self.offset),
+            Origin::End(unit) => (size? & unit.wrapping_neg()).checked_sub(self.offset),
         }
     }
 
@@ -259,8 +255,8 @@ static SIGNATURES: [Signature; 31] = [
         &[start(4096 + 24)],
         &[b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81"],
     ),
-    // OpenZFS, sys/uberblock_impl.h, UBERBLOCK_MAGIC in the byte order of the host; sys/vdev_impl.h,
-    // struct vdev_label, the first and the last of the four labels.
+    // OpenZFS, sys/uberblock_impl.h, UBERBLOCK_MAGIC in the byte order of the host;
+    // sys/vdev_impl.h, struct vdev_label, the first and the last of the four labels.
     Signature::new(
         "a ZFS label",
         &[
