@@ -50,6 +50,8 @@ impl Limits {
         unsafe { bindings::blk_set_stacking_limits(&mut stacked) };
         stacked.logical_block_size = config.logical_block_size;
         stacked.physical_block_size = config.logical_block_size;
+        // Multiples of the physical block size are expected, or members count as misaligned.
+        stacked.io_min = config.logical_block_size;
         Self { config, stacked }
     }
 

@@ -4,6 +4,7 @@
  * eraid_shim.h. There is no logic here.
  */
 #include <linux/blk-mq.h>
+#include <linux/blk_plug.h>
 #include <linux/blkdev.h>
 #include <linux/jiffies.h>
 #include <linux/mm.h>
@@ -30,6 +31,8 @@ struct blk_plug *eraid_plug_detach(void)
 {
 	struct blk_plug *plug = current->plug;
 
+	/* The scheduler takes PF_BLOCK_TS for proof that there is a plug. */
+	blk_plug_invalidate_ts();
 	current->plug = NULL;
 	return plug;
 }
