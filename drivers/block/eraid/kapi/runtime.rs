@@ -21,7 +21,10 @@ use kernel::{
     workqueue::Queue, //
 };
 
-use super::sys;
+use super::{
+    sys,
+    workqueue::destroy_orphans, //
+};
 
 /// Disks from their creation to the end of their `free_disk` callback.
 pub(super) static DISKS: Counter = Counter::new();
@@ -173,6 +176,7 @@ impl Drop for Runtime {
         // Dropped by now, unless the driver leaked one: then this waits for ever, which is better
         // than calls of code that is gone.
         REGISTERED.wait_zero();
+        destroy_orphans();
         DISKS.wait_zero();
         DEVICES.wait_zero();
 

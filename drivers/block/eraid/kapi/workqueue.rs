@@ -7,18 +7,27 @@
 //!
 //! A queued item owns one [`Arc`] of the object it is part of. Queueing a queued item changes
 //! nothing, queueing a running one makes it run once more, and an item never runs twice at once.
-//! The [`Arc`] given to `run` may be the last one, so the object is then dropped by the worker:
-//! objects with work items must not own the [`WorkQueue`] they run on.
+//! The [`Arc`] given to `run` may be the last one, so the object is then dropped by the worker.
 //!
 //! C header: [`include/linux/workqueue.h`](srctree/include/linux/workqueue.h)
 
-use core::ptr::NonNull;
+use core::{
+    ptr,
+    ptr::NonNull, //
+};
 
 use kernel::{
     bindings,
     container_of,
     prelude::*,
-    sync::Arc,
+    sync::{
+        atomic::{
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        Arc, //
+    },
     time::msecs_to_jiffies,
     workqueue::{
         HasDelayedWork,
@@ -28,9 +37,12 @@ use kernel::{
     }, //
 };
 
-use super::runtime::{
-    Count,
-    REGISTERED, //
+use super::{
+    context::in_task,
+    runtime::{
+        Count,
+        REGISTERED, //
+    }, //
 };
 
 pub(crate) use kernel::workqueue::{
@@ -63,17 +75,30 @@ impl Concurrency {
 
 /// An own work queue with a rescuer (`WQ_MEM_RECLAIM`).
 ///
-/// Wraps the kernel's C `struct workqueue_struct`. Dropping it drains and destroys the queue: task
-/// context, and never from a work item (see [`Drop`](#impl-Drop-for-WorkQueue)).
+/// Wraps the kernel's C `struct workqueue_struct`. May be dropped in any context without a lock
+/// held: where a queue cannot be destroyed, it is left to module exit. So queues had better live as
+/// long as the module.
 ///
 /// # Invariants
 ///
-/// The pointer is to a work queue made by `alloc_workqueue`, owned by this value.
+/// `inner` comes from `KBox::into_raw` and is owned by this value.
 pub(crate) struct WorkQueue {
-    wq: NonNull<bindings::workqueue_struct>,
-    /// Given back when the queue has been destroyed.
+    inner: NonNull<Inner>,
+    /// Given back when the queue has been destroyed, or is in [`ORPHANS`].
     _count: Count,
 }
+
+/// # Invariants
+///
+/// `wq` is a work queue made by `alloc_workqueue`, owned by this value.
+struct Inner {
+    wq: NonNull<bindings::workqueue_struct>,
+    /// The next one in [`ORPHANS`].
+    next: *mut Inner,
+}
+
+/// The queues that were dropped where they could not be destroyed; a linked list.
+static ORPHANS: Atomic<*mut Inner> = Atomic::new(ptr::null_mut());
 
 // SAFETY: A work queue may be used and destroyed by any thread.
 unsafe impl Send for WorkQueue {}
@@ -98,16 +123,34 @@ impl WorkQueue {
                 name.as_char_ptr(),
             )
         };
+        let wq = NonNull::new(wq).ok_or(ENOMEM)?;
         // INVARIANT: `alloc_workqueue` returned a queue that nobody else knows.
+        let inner = KBox::new(
+            Inner {
+                wq,
+                next: ptr::null_mut(),
+            },
+            GFP_KERNEL,
+        )
+        .inspect_err(|_| {
+            // SAFETY: Nobody uses the queue.
+            unsafe { bindings::destroy_workqueue(wq.as_ptr()) }
+        })?;
+        // INVARIANT: The box is turned into a pointer right here.
         Ok(Self {
-            wq: NonNull::new(wq).ok_or(ENOMEM)?,
+            inner: NonNull::from(KBox::leak(inner)),
             _count: count,
         })
     }
 
+    fn as_ptr(&self) -> *mut bindings::workqueue_struct {
+        // SAFETY: By the type invariant `inner` is valid, and only a drop writes to it.
+        unsafe { self.inner.as_ref() }.wq.as_ptr()
+    }
+
     fn queue(&self) -> &Queue {
-        // SAFETY: By the type invariant the pointer is valid for as long as `self` is.
-        unsafe { Queue::from_raw(self.wq.as_ptr()) }
+        // SAFETY: By the invariants the queue is valid for as long as `self` is.
+        unsafe { Queue::from_raw(self.as_ptr()) }
     }
 
     /// Queues `item`; any context. See `Queue::enqueue` of the kernel crate.
@@ -163,24 +206,59 @@ impl WorkQueue {
     ///
     /// Task context, never from an item of this queue.
     pub(crate) fn flush(&self) {
-        // SAFETY: By the type invariant the queue is valid.
-        unsafe { bindings::__flush_workqueue(self.wq.as_ptr()) };
+        // SAFETY: By the invariants the queue is valid.
+        unsafe { bindings::__flush_workqueue(self.as_ptr()) };
     }
 }
 
 impl Drop for WorkQueue {
     /// Runs what is queued, then destroys the queue.
     ///
-    /// A work item that drops the last reference to its own queue would wait for itself, so a drop
-    /// in a worker is refused: it is logged, and the queue leaks.
+    /// That waits, and a work item that did it to its own queue would wait for itself. So in
+    /// workers and outside of task context the queue is left to [`destroy_orphans`].
     fn drop(&mut self) {
         // SAFETY: Only reads `current`.
-        if !unsafe { bindings::current_work() }.is_null() {
-            pr_err!("BUG: work queue dropped by a work item, leaking it\n");
+        let in_worker = !unsafe { bindings::current_work() }.is_null();
+        if !in_worker && in_task() {
+            // SAFETY: By the type invariant `inner` is ours, and it is not used any more.
+            unsafe { Inner::destroy(self.inner) };
             return;
         }
-        // SAFETY: By the type invariant the queue is valid and ours; no reference to it is left.
-        unsafe { bindings::destroy_workqueue(self.wq.as_ptr()) };
+        let mut head = ORPHANS.load(Relaxed);
+        loop {
+            // SAFETY: By the type invariant `inner` is ours, and not in the list yet.
+            unsafe { (*self.inner.as_ptr()).next = head };
+            match ORPHANS.cmpxchg(head, self.inner.as_ptr(), Full) {
+                Ok(_) => return,
+                Err(current) => head = current,
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Runs what is queued, then destroys the queue. Task context, not in a worker.
+    ///
+    /// # Safety
+    ///
+    /// `this` must come from `KBox::into_raw`, be owned by the caller, and not be used afterwards.
+    unsafe fn destroy(this: NonNull<Self>) {
+        // SAFETY: By the function's requirements.
+        let this = unsafe { KBox::from_raw(this.as_ptr()) };
+        // SAFETY: By the type invariant the queue is valid and ours.
+        unsafe { bindings::destroy_workqueue(this.wq.as_ptr()) };
+    }
+}
+
+/// Destroys the queues that were dropped where it was not possible. Task context, not in a worker.
+pub(super) fn destroy_orphans() {
+    let mut next = ORPHANS.xchg(ptr::null_mut(), Full);
+    while let Some(inner) = NonNull::new(next) {
+        // SAFETY: What is in the list is valid, and the exchange made it ours.
+        next = unsafe { inner.as_ref() }.next;
+        // SAFETY: As above; it was put there by a `WorkQueue`, whose `inner` comes from
+        // `KBox::into_raw`.
+        unsafe { Inner::destroy(inner) };
     }
 }
 
