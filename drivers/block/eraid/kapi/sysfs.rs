@@ -24,10 +24,7 @@ use kernel::{
     fmt,
     page::PAGE_SIZE,
     prelude::*,
-    sync::{
-        Arc,
-        LockClassKey, //
-    },
+    sync::Arc,
     types::Opaque,
     workqueue::{
         impl_has_work,
@@ -130,7 +127,8 @@ pub(crate) struct Attr<T> {
     show: Option<Show<T>>,
     store: Option<Store<T>>,
     /// The lock class of this file's active references, common to all directories that have it.
-    key: LockClassKey,
+    #[cfg(CONFIG_DEBUG_LOCK_ALLOC)]
+    key: kernel::sync::LockClassKey,
 }
 
 impl<T> Attr<T> {
@@ -145,9 +143,10 @@ impl<T> Attr<T> {
             mode,
             show,
             store,
+            #[cfg(CONFIG_DEBUG_LOCK_ALLOC)]
             // SAFETY: The key is used only through `&'static Attr`, so it neither moves nor is
             // dropped any more.
-            key: unsafe { LockClassKey::new_static() },
+            key: unsafe { kernel::sync::LockClassKey::new_static() },
         }
     }
 
