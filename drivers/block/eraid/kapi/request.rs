@@ -22,8 +22,14 @@ use kernel::{
 };
 
 use super::{
-    command::CommandFlags,
-    page::PageBuf,
+    command::{
+        CommandFlags,
+        Origin, //
+    },
+    page::{
+        PageBuf,
+        SECTOR_SIZE, //
+    },
     status::Status,
     sys, //
 };
@@ -55,6 +61,8 @@ pub(super) struct Pdu {
     shares: Refcount,
     /// The first error, or `BLK_STS_OK`.
     status: Atomic<i32>,
+    /// The bytes that failed, see [`BadRange`].
+    bad: Atomic<u64>,
     /// When the request was started, in nanoseconds of the monotonic clock.
     started_ns: Atomic<i64>,
 }
@@ -65,6 +73,7 @@ impl Pdu {
         Self {
             shares: Refcount::new(0),
             status: Atomic::new(0),
+            bad: Atomic::new(BadRange::EMPTY.to_raw()),
             started_ns: Atomic::new(0),
         }
     }
@@ -76,11 +85,47 @@ impl Pdu {
     }
 }
 
+/// The bytes of a request from the first to the last that failed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct BadRange {
+    start: u32,
+    end: u32,
+}
+
+impl BadRange {
+    /// No byte: the neutral element of [`Self::hull`].
+    const EMPTY: Self = Self {
+        start: u32::MAX,
+        end: 0,
+    };
+
+    fn from_raw(raw: u64) -> Self {
+        Self {
+            // CAST: The two halves.
+            start: (raw >> 32) as u32,
+            end: raw as u32,
+        }
+    }
+
+    const fn to_raw(self) -> u64 {
+        // CAST: Lossless; `From` is not for constants.
+        (self.start as u64) << 32 | self.end as u64
+    }
+
+    /// The smallest range that contains both.
+    fn hull(self, other: Self) -> Self {
+        Self {
+            start: self.start.min(other.start),
+            end: self.end.max(other.end),
+        }
+    }
+}
+
 /// A share of a started request.
 ///
 /// The request exists, with its data, as long as there is a share of it. When the last share is
 /// dropped, in whatever context, the request ends: successfully, or with the first error that was
-/// given to [`Request::fail`].
+/// given to [`Request::fail`] or [`Request::fail_range`].
 ///
 /// # Invariants
 ///
@@ -111,6 +156,7 @@ impl Request {
         let pdu = unsafe { &*Pdu::of(rq.as_ptr()) };
 
         pdu.status.store(i32::from(Status::OK.as_raw()), Relaxed);
+        pdu.bad.store(BadRange::EMPTY.to_raw(), Relaxed);
         // SAFETY: Reading the clock has no requirements.
         let now = unsafe { bindings::ktime_get() };
         pdu.started_ns.store(now, Relaxed);
@@ -168,6 +214,17 @@ impl Request {
         unsafe { (*self.rq.as_ptr()).__data_len as usize }
     }
 
+    /// The place of byte `off` of the request, for commands on its behalf.
+    pub(crate) fn origin(&self, off: usize) -> Origin {
+        // SAFETY: `rq` is valid by the type invariant, and so is its disk while it is started.
+        let part0 = unsafe { (*(*(*self.rq.as_ptr()).q).disk).part0 };
+        Origin {
+            // SAFETY: `part0` belongs to the disk; the field is constant once requests arrive.
+            dev: unsafe { (*part0).bd_dev },
+            sector: self.sector().wrapping_add((off / SECTOR_SIZE) as u64),
+        }
+    }
+
     /// The request's number among those in flight, for log lines.
     pub(crate) fn tag(&self) -> i32 {
         // SAFETY: `rq` is valid by the type invariant; the field is constant while it is started.
@@ -184,15 +241,75 @@ impl Request {
         self.rq == other.rq
     }
 
-    /// Makes the request end with an error. The first error is kept; [`Status::OK`] does nothing.
+    /// Makes the whole request end with an error.
+    ///
+    /// The first error is kept; [`Status::OK`] does nothing.
     pub(crate) fn fail(&self, status: Status) {
-        let status = i32::from(status.as_raw());
+        self.fail_range(0, self.len(), status);
+    }
 
-        // Whoever ends the request sees this by the ordering of the share count.
-        let _ = self
-            .pdu()
-            .status
-            .cmpxchg(i32::from(Status::OK.as_raw()), status, Relaxed);
+    /// Makes `len` bytes at `off` of the request end with an error.
+    ///
+    /// A read may have been merged from several; those outside of the range still succeed. All that
+    /// is between ranges that fail does, too, and the first error is kept for all. Other requests
+    /// fail as a whole. [`Status::OK`] does nothing.
+    pub(crate) fn fail_range(&self, off: usize, len: usize, status: Status) {
+        if status.is_ok() {
+            return;
+        }
+        let end = off.saturating_add(len).min(self.len());
+        let range = BadRange {
+            // CAST: At most the length of the request, which is a `u32`.
+            start: off.min(end) as u32,
+            end: end as u32,
+        };
+
+        // Whoever ends the request sees both by the ordering of the share count.
+        let pdu = self.pdu();
+        let _ = pdu.status.cmpxchg(
+            i32::from(Status::OK.as_raw()),
+            i32::from(status.as_raw()),
+            Relaxed,
+        );
+        let mut old = pdu.bad.load(Relaxed);
+        while let Err(now) =
+            pdu.bad
+                .cmpxchg(old, BadRange::from_raw(old).hull(range).to_raw(), Relaxed)
+        {
+            old = now;
+        }
+    }
+
+    /// Ends the request.
+    ///
+    /// # Safety
+    ///
+    /// This is the last share, and the request is not used afterwards.
+    unsafe fn end(&self) {
+        let rq = self.rq.as_ptr();
+        // CAST: Only values of `blk_status_t` are stored.
+        let status = self.pdu().status.load(Relaxed) as bindings::blk_status_t;
+        let bad = BadRange::from_raw(self.pdu().bad.load(Relaxed));
+        let partial = bad.start < bad.end && ((bad.end - bad.start) as usize) < self.len();
+
+        if self.op() != Op::Read || !partial {
+            // SAFETY: The request is started by the type invariant, and is ours to end.
+            unsafe { bindings::blk_mq_end_request(rq, status) };
+            return;
+        }
+        let ok = Status::OK.as_raw();
+        if bad.start > 0 {
+            // SAFETY: As above. This ends bytes from the front, with more to come.
+            unsafe { bindings::blk_update_request(rq, ok, bad.start) };
+        }
+        // SAFETY: As above. The result says whether there are bytes left.
+        if unsafe { bindings::blk_update_request(rq, status, bad.end - bad.start) } {
+            // SAFETY: As above, for the rest of the bytes.
+            unsafe { bindings::blk_mq_end_request(rq, ok) };
+        } else {
+            // SAFETY: As above; all bytes have ended.
+            unsafe { bindings::__blk_mq_end_request(rq, status) };
+        }
     }
 
     /// Copies `len` bytes at `off` of the request's data to `buf` at `buf_off`.
@@ -339,13 +456,9 @@ impl Clone for Request {
 
 impl Drop for Request {
     fn drop(&mut self) {
-        let pdu = self.pdu();
-
-        if pdu.shares.dec_and_test() {
-            // CAST: Only values of `blk_status_t` are stored.
-            let status = pdu.status.load(Relaxed) as bindings::blk_status_t;
-            // SAFETY: The request is started by the type invariant, and this was its last share.
-            unsafe { bindings::blk_mq_end_request(self.rq.as_ptr(), status) };
+        if self.pdu().shares.dec_and_test() {
+            // SAFETY: This was the last share.
+            unsafe { self.end() };
         }
     }
 }
