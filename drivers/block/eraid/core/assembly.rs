@@ -141,10 +141,13 @@ pub fn standing(base: &Superblock, device: &Superblock) -> Standing {
     if record.uuid != device.member() {
         return Standing::Replaced;
     }
-    if device.generation == base.generation && device.slots != base.slots {
+    if knows_more(base, device) {
         return Standing::Diverged;
     }
     match record.state {
+        // The superblock that takes it in was cut short before it came here.
+        SlotState::InSync if device.generation < record.generation => Standing::CatchUp,
+        SlotState::Recovering(_) if device.generation < record.generation => Standing::Recovering,
         SlotState::InSync | SlotState::Recovering(_)
             if is_outdated(base, device, base.generation) =>
         {
@@ -153,13 +156,23 @@ pub fn standing(base: &Superblock, device: &Superblock) -> Standing {
         SlotState::InSync => Standing::InSync,
         SlotState::Recovering(_) => Standing::Recovering,
         SlotState::Faulty | SlotState::Missing => match own {
-            SlotState::InSync if device.generation >= record.generation => Standing::Diverged,
             SlotState::InSync if is_outdated(base, device, record.generation) => Standing::Outdated,
             SlotState::InSync => Standing::CatchUp,
             _ => Standing::Rebuild,
         },
         SlotState::Empty | SlotState::Spare => Standing::Rebuild,
     }
+}
+
+/// Whether a device knows of a change of a slot which the array does not know of.
+///
+/// An array that starts without a member, or loses it, records that before it writes anything. So
+/// this is so for every device that was ever written to without a member of `base`.
+fn knows_more(base: &Superblock, device: &Superblock) -> bool {
+    let mut slots = base.slots.iter().zip(&device.slots);
+    slots.any(|(known, own)| {
+        own.generation > known.generation || own.generation == known.generation && own != known
+    })
 }
 
 /// Whether a device missed more superblock writes, up to generation `until` of the array, than a

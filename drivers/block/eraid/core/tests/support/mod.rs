@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Seeds for the property tests: fixed, printed, and changed by the environment.
+//! Seeds and counts of the property tests.
 
 use proptest::test_runner::{Config, RngSeed};
 
-/// A configuration with `cases` cases and a fixed seed; `PROPTEST_CASES` and `PROPTEST_RNG_SEED`
-/// take precedence.
+/// A configuration with `cases` cases and a fixed seed, which are printed; the environment
+/// overrides them with `PROPTEST_CASES` and `ERAID_SEED`.
 pub(crate) fn config(cases: u32) -> Config {
     let mut config = Config::default();
     if std::env::var_os("PROPTEST_CASES").is_none() {
         config.cases = cases;
     }
-    if config.rng_seed == RngSeed::Random {
-        config.rng_seed = RngSeed::Fixed(0xe7a1d);
-    }
+    let seed = match std::env::var("ERAID_SEED") {
+        Ok(text) => text.parse().expect("ERAID_SEED has to be a number"),
+        Err(_) => 20_240_229,
+    };
+    config.rng_seed = RngSeed::Fixed(seed);
     config.failure_persistence = None;
-    println!("cases {}, seed {:?}", config.cases, config.rng_seed);
+    println!("ERAID_SEED={seed} PROPTEST_CASES={}", config.cases);
     config
 }
