@@ -316,7 +316,9 @@ impl<D: Driver> Disk<D> {
     pub(crate) fn is_claimed(&self) -> bool {
         // SAFETY: The disk is valid by the type invariant, and its first block device lives as long
         // as it does. The pointer is only compared.
-        unsafe { !ptr::read_volatile(&raw const (*(*self.disk.as_ptr()).part0).bd_holder).is_null() }
+        unsafe {
+            !ptr::read_volatile(&raw const (*(*self.disk.as_ptr()).part0).bd_holder).is_null()
+        }
     }
 
     /// Refuses to be opened from now on, until [`Self::cancel_stop`].
