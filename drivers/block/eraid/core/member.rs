@@ -217,3 +217,151 @@ impl fmt::Display for Summary {
         f.write_str("]")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use Event::{Fail, Gone, ReAdd, Recovered, Remove, StartRecovery};
+    use MemberState::{Faulty, InSync, Missing, Recovering, Spare};
+
+    fn set(slots: &[u8]) -> SlotSet {
+        slots.iter().filter_map(|n| Slot::new(*n)).collect()
+    }
+
+    #[test]
+    fn transitions() {
+        let legal = [
+            (InSync, Fail, Faulty),
+            (InSync, Gone, Faulty),
+            (Recovering, Fail, Faulty),
+            (Recovering, Gone, Faulty),
+            (Recovering, Recovered, InSync),
+            (Spare, Fail, Faulty),
+            (Spare, Gone, Faulty),
+            (Spare, Remove, Missing),
+            (Spare, StartRecovery, Recovering),
+            (Faulty, Fail, Faulty),
+            (Faulty, Gone, Faulty),
+            (Faulty, Remove, Missing),
+            (Missing, StartRecovery, Recovering),
+            (Missing, ReAdd, InSync),
+        ];
+        for state in [InSync, Recovering, Spare, Faulty, Missing] {
+            for event in [Fail, Gone, Remove, StartRecovery, ReAdd, Recovered] {
+                let found = legal.iter().find(|l| (l.0, l.1) == (state, event));
+                assert_eq!(
+                    state.after(event),
+                    found.map(|l| l.2),
+                    "{state:?} {event:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_failed_member_is_never_in_sync_without_a_rebuild_or_a_removal() {
+        for event in [StartRecovery, ReAdd, Recovered] {
+            assert_eq!(Faulty.after(event), None);
+        }
+    }
+
+    #[test]
+    fn words_of_md() {
+        let text = |state, blocked, write_error| {
+            let text = StateText {
+                state,
+                blocked,
+                write_error,
+            };
+            text.to_string()
+        };
+        assert_eq!(text(InSync, false, false), "in_sync");
+        assert_eq!(text(InSync, true, true), "in_sync,blocked,write_error");
+        assert_eq!(text(Recovering, false, false), "spare");
+        assert_eq!(text(Faulty, true, false), "faulty,blocked");
+    }
+
+    #[test]
+    fn commands() {
+        let parse = |line: &'static str| StateCommand::parse(line.as_bytes());
+        assert_eq!(parse("faulty\n"), Ok(StateCommand::Faulty));
+        assert_eq!(parse("remove"), Ok(StateCommand::Remove));
+        for (line, errno) in [
+            ("want_replacement\n", Errno::OpNotSupp),
+            ("-blocked\n", Errno::OpNotSupp),
+            ("re-add\n", Errno::OpNotSupp),
+            ("in_sync\n", Errno::OpNotSupp),
+            ("Faulty\n", Errno::Inval),
+            ("--blocked\n", Errno::Inval),
+            ("-faulty\n", Errno::Inval),
+            ("faulty remove\n", Errno::Inval),
+            ("faulty\nremove\n", Errno::Inval),
+            ("fa\u{0}lty\n", Errno::Inval),
+            ("\n", Errno::Inval),
+            ("", Errno::Inval),
+        ] {
+            let refusal = parse(line).unwrap_err();
+            assert_eq!(refusal.errno, errno, "{line:?}: {refusal}");
+            assert!(refusal.as_str().starts_with("state: "), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn commands_are_checked_against_the_array() {
+        let check = |command: StateCommand, state, slot, in_sync: &[u8], parity| {
+            let slot = Slot::new(slot);
+            command
+                .check(state, slot, set(in_sync), 3, parity)
+                .map_err(|r| r.errno)
+        };
+        use StateCommand::{Faulty as SetFaulty, Remove as SetRemove};
+        assert_eq!(check(SetFaulty, InSync, 1, &[0, 1, 2], 1), Ok(Fail));
+        assert_eq!(
+            check(SetFaulty, InSync, 1, &[0, 1], 1),
+            Err(Errno::Busy),
+            "the data needs it"
+        );
+        assert_eq!(
+            check(SetFaulty, InSync, 1, &[0, 1, 2], 0),
+            Err(Errno::Busy),
+            "RAID-0"
+        );
+        assert_eq!(
+            check(SetFaulty, InSync, 1, &[1], 2),
+            Err(Errno::Busy),
+            "the last copy"
+        );
+        assert_eq!(check(SetFaulty, Recovering, 2, &[0, 1], 1), Ok(Fail));
+        assert_eq!(check(SetFaulty, Faulty, 2, &[0, 1], 1), Ok(Fail), "again");
+        assert_eq!(check(SetFaulty, Missing, 2, &[0, 1], 1), Err(Errno::NoDev));
+        assert_eq!(check(SetRemove, Faulty, 2, &[0, 1], 1), Ok(Remove));
+        assert_eq!(check(SetRemove, InSync, 1, &[0, 1, 2], 1), Err(Errno::Busy));
+        assert_eq!(
+            check(SetRemove, Recovering, 2, &[0, 1], 1),
+            Err(Errno::Busy)
+        );
+    }
+
+    #[test]
+    fn summaries() {
+        let summary = |raid_disks, in_sync: &[u8]| {
+            let in_sync = set(in_sync);
+            Summary {
+                raid_disks,
+                in_sync,
+            }
+            .to_string()
+        };
+        assert_eq!(summary(6, &[0, 1, 2, 4, 5]), "[6/5] [UUU_UU]");
+        assert_eq!(summary(2, &[0, 1]), "[2/2] [UU]");
+        assert_eq!(summary(3, &[]), "[3/0] [___]");
+        assert_eq!(
+            summary(2, &[0, 5]),
+            "[2/1] [U_]",
+            "only members of the array count"
+        );
+        assert_eq!(degraded(6, set(&[0, 1, 2, 4, 5])), 1);
+        assert_eq!(degraded(64, SlotSet::first_n(64)), 0);
+    }
+}
