@@ -127,7 +127,7 @@ struct Handle {
     events: Mutex<Events>,
     #[pin]
     close: Work<Handle>,
-    count: Count,
+    _count: Count,
 }
 
 impl_has_work! {
@@ -164,7 +164,7 @@ impl Handle {
                 "eraid_device_events"
             ),
             close <- new_work!("eraid_device_close"),
-            count: DEVICES.count()?,
+            _count: DEVICES.count()?,
         })
     }
 }
@@ -199,6 +199,8 @@ unsafe extern "C" fn mark_dead(bdev: *mut bindings::block_device, surprise: bool
         if let Removal::No = events.removal {
             events.removal = Removal::Untold { surprise };
         }
+        // Module exit waits for us: the device may be closed as soon as the lock is released.
+        DEVICES.inc();
         events.take_untold()
     };
     // SAFETY: The caller holds the lock and hands it to us.
@@ -208,6 +210,7 @@ unsafe extern "C" fn mark_dead(bdev: *mut bindings::block_device, surprise: bool
     if let Some((receiver, surprise)) = told {
         receiver.device_dead(surprise);
     }
+    DEVICES.dec();
 }
 
 /// An open block device that no one else can claim.
@@ -217,12 +220,10 @@ unsafe extern "C" fn mark_dead(bdev: *mut bindings::block_device, surprise: bool
 ///
 /// # Invariants
 ///
-/// - `handle` is `Some` until the object is dropped, and is the holder of the device.
-/// - `file` is an open block device file that is owned by this object, `bdev` its device.
-/// - The object counts in [`DEVICES`].
+/// - `handle` is `Some` until the object is dropped, is the holder of the device and owns its file.
+/// - `bdev` is the device of that file.
 pub(crate) struct MemberDevice {
     handle: Option<Pin<KBox<Handle>>>,
-    file: NonNull<bindings::file>,
     bdev: NonNull<bindings::block_device>,
     name: [u8; NAME_SIZE],
 }
@@ -272,7 +273,6 @@ impl MemberDevice {
         // INVARIANT: All as opened above.
         let mut device = Self {
             handle: Some(handle),
-            file,
             bdev,
             name: [0; NAME_SIZE],
         };
