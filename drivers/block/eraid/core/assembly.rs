@@ -156,6 +156,10 @@ pub fn standing(base: &Superblock, device: &Superblock) -> Standing {
         SlotState::InSync => Standing::InSync,
         SlotState::Recovering(_) => Standing::Recovering,
         SlotState::Faulty | SlotState::Missing => match own {
+            // It was written to after the array went on without it, or the array cannot have gone
+            // on without it.
+            SlotState::InSync if device.generation >= record.generation => Standing::Diverged,
+            SlotState::InSync if !is_dispensable(device) => Standing::Diverged,
             SlotState::InSync if is_outdated(base, device, record.generation) => Standing::Outdated,
             SlotState::InSync => Standing::CatchUp,
             _ => Standing::Rebuild,
@@ -173,6 +177,18 @@ fn knows_more(base: &Superblock, device: &Superblock) -> bool {
     slots.any(|(known, own)| {
         own.generation > known.generation || own.generation == known.generation && own != known
     })
+}
+
+/// Whether enough other members were in sync, as far as a device knows, to go on without it.
+fn is_dispensable(device: &Superblock) -> bool {
+    let in_sync = device.slots_where(|state| state == SlotState::InSync);
+    in_sync.without(device.slot).len() >= members_needed(device)
+}
+
+/// How many members in sync an array cannot do without.
+fn members_needed(base: &Superblock) -> u32 {
+    let geometry = &base.geometry;
+    u32::from(geometry.members().saturating_sub(geometry.parity()))
 }
 
 /// Whether a device missed more superblock writes, up to generation `until` of the array, than a
@@ -299,7 +315,7 @@ impl Assembly {
         if !expected.is_empty() && !options.degraded {
             return Ok(Decision::Incomplete(Incomplete { present, expected }));
         }
-        let needed = u32::from(geometry.members().saturating_sub(geometry.parity()));
+        let needed = members_needed(base);
         let (current, all) = (self.in_sync.minus(self.caught_up), self.in_sync);
         if all.len() < needed {
             return Err(refuse!(

@@ -2,6 +2,9 @@
 
 //! Assembly: each refusal with its words, and random histories of an array.
 
+// As in the crate: a refusal carries its text.
+#![allow(clippy::result_large_err)]
+
 mod support;
 
 use eraid_core::assembly::*;

@@ -2,6 +2,9 @@
 
 //! The parsers of control lines: what is taken, and what is refused with which error and words.
 
+// As in the crate: a refusal carries its text.
+#![allow(clippy::result_large_err)]
+
 mod support;
 
 use eraid_core::control::*;
