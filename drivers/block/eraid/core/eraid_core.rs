@@ -45,3 +45,4 @@ pub mod stripelock;
 pub mod superblock;
 pub mod text;
 pub mod units;
+pub mod words;

@@ -2,10 +2,10 @@
 
 //! Member states, in md's words, and how they may change.
 
-use crate::control::{one_line, Excerpt};
 use crate::refusal::{Errno, Refusal};
 use crate::refuse;
 use crate::units::{Slot, SlotSet};
+use crate::words::{one_line, Excerpt};
 use core::fmt;
 
 /// State of a member.

@@ -5,10 +5,10 @@
 //! A member that sits out is not failed: writes reach it, and so do reads that nothing else can
 //! answer.
 
-use crate::control::parse_number;
 use crate::refusal::{Errno, Refusal};
 use crate::refuse;
 use crate::units::Micros;
+use crate::words::parse_number;
 
 /// Longest time to sit out that can be asked for, in seconds: ten years.
 pub const SECONDS_MAX: u64 = 315_360_000;

@@ -345,6 +345,21 @@ fn a_failed_member_that_comes_back_catches_up() {
 }
 
 #[test]
+fn a_member_taken_back_stays_behind_until_it_is_told() {
+    let mut array = Array::new(Level::Raid5, 3);
+    array.write(0, &[0, 1], |sb| sb.set_state(slot(2), SlotState::Faulty));
+    for _ in 0..5 {
+        array.start(&[0, 1]);
+    }
+    assert_eq!(array.assembly(&[0, 1, 2], PLAIN).caught_up, set(&[2]));
+    // The power fails before its superblock says so.
+    array.write(0, &[0, 1], |sb| sb.set_state(slot(2), SlotState::InSync));
+    assert_eq!(array.assembly(&[0, 1, 2], PLAIN).caught_up, set(&[2]));
+    array.start(&[0, 1, 2]);
+    assert!(array.assembly(&[0, 1, 2], PLAIN).caught_up.is_empty());
+}
+
+#[test]
 fn members_that_missed_writes_do_not_carry_the_array_unless_forced() {
     let mut array = Array::new(Level::Raid5, 3);
     array.write(1, &[1, 2], |sb| sb.set_state(slot(0), SlotState::Faulty));
