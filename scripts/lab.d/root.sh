@@ -92,7 +92,7 @@ root_make() { # DIR
 	for d in "${LAB_DIRS[@]}"; do mkdir -p "$dir/lab/$d"; done
 	mkdir -p "$dir/usr/lib/modules"
 	# Places where the host's files are bound over, when it has them.
-	touch "$dir/etc/resolv.conf" "$dir/etc/hosts"
+	touch "$dir/etc/resolv.conf" "$dir/etc/hosts" "$dir/etc/apt/auth.conf"
 }
 
 root_setup() {

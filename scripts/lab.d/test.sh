@@ -58,14 +58,20 @@ in_root_cargo() { # CMD...
 	dir=$(build_dir host)
 	mkdir -p "$dir/tree" "$dir/target"
 	copy_tree "$dir/tree"
-	rm -f "$CACHE/cargo/config.toml"
-	local f
+	rm -f "$CACHE/cargo/config.toml" "$CACHE/cargo/ca.pem"
+	local f ca=()
 	for f in "${CARGO_HOME:-$HOME/.cargo}"/config.toml "${CARGO_HOME:-$HOME/.cargo}"/config; do
 		[ -f "$f" ] && cp "$f" "$CACHE/cargo/config.toml" && break
 	done
+	# A bundle of certificates may be anywhere on the host.
+	f=${CARGO_HTTP_CAINFO:-${SSL_CERT_FILE:-}}
+	if [ -f "$f" ]; then
+		cp "$f" "$CACHE/cargo/ca.pem"
+		ca=(CARGO_HTTP_CAINFO=/lab/cargo/ca.pem)
+	fi
 	in_root -r "$SRC:src" -b "$dir/tree:mod" -b "$dir/target:work" -b "$CACHE/cargo:cargo" -- \
 		env -u RUSTUP_HOME -u RUSTUP_TOOLCHAIN CARGO_HOME=/lab/cargo \
-		CARGO_TARGET_DIR=/lab/work CARGO_TERM_COLOR=never \
+		CARGO_TARGET_DIR=/lab/work CARGO_TERM_COLOR=never "${ca[@]}" \
 		bash -euc 'cd /lab/mod; "$@"' - "$@"
 }
 
