@@ -535,7 +535,8 @@ impl Array {
             done: 0,
             bands: 0,
         };
-        let left = match self.pending.lock().is_empty() {
+        let nobody_waits = self.pending.lock().is_empty();
+        let left = match nobody_waits {
             true => self.dispatch(pending),
             false => Some(pending),
         };
@@ -574,7 +575,8 @@ impl Array {
 
     /// Lets the rest of a request wait for operations.
     fn postpone(self: &Arc<Self>, pending: Pending) {
-        if let Err(pending) = self.pending.lock().push_back(pending) {
+        let refused = self.pending.lock().push_back(pending).err();
+        if let Some(pending) = refused {
             // There is a place for every request of the disk.
             pending.request.fail(Status::IOERR);
         }

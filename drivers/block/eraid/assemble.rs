@@ -19,7 +19,7 @@ use eraid_core::{
     refusal::{Errno, Refusal},
     refuse,
     region::RegionState,
-    regionmap::{MapPage, Region},
+    regionmap::{self, MapPage, Region},
     superblock::{Policy, SlotState, Superblock},
     units::{Generation, Sectors, Slot, SlotSet, Uuid},
 };
@@ -155,6 +155,7 @@ impl Registry {
             parts.members.push(member, GFP_KERNEL).map_err(no_memory)?;
         }
         if !options.readonly {
+            write_map(&mut parts, assembly)?;
             mark_active(&mut parts, assembly)?;
         }
         let block = parts.superblock.logical_block_size;
@@ -305,6 +306,39 @@ fn resolve_doubt(
                 "region {} is taken as it is: what was written there last may be wrong",
                 number
             );
+        }
+    }
+    Ok(())
+}
+
+/// Gives members that missed writes the map that says so, before anything says that they are in
+/// sync: should they be all that is left, they know what they lack.
+fn write_map(parts: &mut Parts, assembly: &Assembly) -> Result<(), Refusal> {
+    if assembly.caught_up.is_empty() {
+        return Ok(());
+    }
+    let mut io = PageIo::new()?;
+    parts.map_generation = parts.map_generation.next();
+    let superblock = &parts.superblock;
+    for number in 0..superblock.regions.pages() {
+        let (first, count) = superblock.regions.regions_of(number);
+        let id = PageId {
+            array: superblock.array,
+            number,
+        };
+        let states = parts.regions.iter().skip(first.get() as usize).take(count);
+        let regions = states.map(|state| state.view());
+        regionmap::encode(&mut io.page, crc32c, id, parts.map_generation, regions);
+        let map = superblock.front.map;
+        for member in parts.members.iter().flatten() {
+            if !assembly.caught_up.contains(member.place) {
+                continue;
+            }
+            for side in Side::BOTH {
+                if let Some(at) = map.page(side, number) {
+                    io.write(&member.device, at)?;
+                }
+            }
         }
     }
     Ok(())

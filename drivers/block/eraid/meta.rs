@@ -413,19 +413,25 @@ impl Array {
     }
 
     /// The first region with something to recompute, and what.
-    pub(crate) fn next_work(&self) -> Option<(RegionNo, Work)> {
+    pub(crate) fn next_work(&self) -> Option<(RegionNo, Goal)> {
+        let in_sync = self.in_sync();
+        let level = self.geometry.level();
+        // Members that are not there are caught up when they are back.
+        let goal = |region: &RegionState| match region.work(level) {
+            Work::Resync => Some(Goal::Parity),
+            Work::Recover(stale) => stale.intersect(in_sync).first().map(Goal::Member),
+            Work::Fill | Work::Doubtful | Work::Nothing => None,
+        };
         let mut inner = self.meta.inner.lock();
-        let level = inner.superblock.geometry.level();
-        let wanted =
-            |region: &RegionState| matches!(region.work(level), Work::Resync | Work::Recover(_));
-        let number = inner.regions.iter().position(wanted)?;
-        let region = inner.regions.get_mut(number)?;
-        let work = region.work(level);
-        match work {
-            Work::Recover(stale) => region.begin_recovery(stale.first()?),
-            _ => region.begin_sync(),
-        }
-        Some((RegionNo::new(number as u64), work))
+        let mut regions = inner.regions.iter_mut().enumerate();
+        regions.find_map(|(number, region)| {
+            let goal = goal(region)?;
+            match goal {
+                Goal::Member(slot) => region.begin_recovery(slot),
+                Goal::Parity => region.begin_sync(),
+            }
+            Some((RegionNo::new(number as u64), goal))
+        })
     }
 
     /// Whether the map of the members says that writes may be in flight.

@@ -27,7 +27,6 @@ use crate::{
 use eraid_core::{
     geometry::{Level, Rows},
     queue::Class,
-    region,
     stripelock::{Grant, Mode},
     units::{RegionNo, Sector, Slot, SlotSet, StripeNo},
 };
@@ -405,15 +404,8 @@ impl Array {
                 return;
             }
         }
-        let Some((region, work)) = self.next_work() else {
+        let Some((region, goal)) = self.next_work() else {
             return;
-        };
-        let goal = match work {
-            region::Work::Recover(stale) => match stale.first() {
-                Some(slot) => Goal::Member(slot),
-                None => return,
-            },
-            _ => Goal::Parity,
         };
         let (next, end) = self.with_superblock(|sb| sb.regions.stripes_of(region));
         {
