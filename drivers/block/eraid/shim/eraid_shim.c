@@ -54,12 +54,14 @@ void eraid_noio_restore(unsigned int flags)
 
 bool eraid_wait_zero(int *counter, unsigned int timeout_ms)
 {
+	/* Pairs with the full barrier of the decrement. */
 	return wait_var_event_timeout(counter, !smp_load_acquire(counter),
 				      msecs_to_jiffies(timeout_ms));
 }
 
 void eraid_wait_zero_forever(int *counter)
 {
+	/* Pairs with the full barrier of the decrement. */
 	wait_var_event(counter, !smp_load_acquire(counter));
 }
 
