@@ -251,7 +251,12 @@ impl WorkItem<3> for Array {
 /// Making and looking at an array.
 impl Array {
     /// Makes an array that is not connected to anything yet. May sleep.
-    pub(crate) fn new(parts: Parts) -> Result<Arc<Self>> {
+    ///
+    /// Here and in what prepares a start: not inlined, since adding the disk reads from it (partition
+    /// tables), and the stack has to be free of all this by then.
+    #[inline(never)]
+    pub(crate) fn new(parts: KBox<Parts>) -> Result<Arc<Self>> {
+        let parts = KBox::into_inner(parts);
         let superblock = &parts.superblock;
         let (uuid, array_name) = (superblock.array, superblock.name);
         let geometry = superblock.geometry;

@@ -122,15 +122,29 @@ impl Registry {
         options: Options,
         dev: Option<u32>,
     ) -> Result<(), Refusal> {
+        let parts = self.prepare_parts(found, assembly, options)?;
+        let block = parts.superblock.logical_block_size;
+        self.start(parts, block, dev)
+    }
+
+    /// Makes of the members what an array is made of, and marks them as running.
+    #[inline(never)]
+    fn prepare_parts(
+        self: &Arc<Self>,
+        found: &KVec<Found>,
+        assembly: &Assembly,
+        options: Options,
+    ) -> Result<KBox<Parts>, Refusal> {
         let no_memory = |_| refused(ENOMEM, "starting", "the array");
         let base = found
             .get(assembly.base)
             .ok_or_else(|| refuse!(Errno::Inval, "no members"))?;
         self.check_free(base.superblock.name.as_str())?;
-        let superblock = KBox::new((*base.superblock).clone(), GFP_KERNEL).map_err(no_memory)?;
+        let superblock = disk_io::clone_superblock(&base.superblock)
+            .map_err(|error| refused(error, "starting", "the array"))?;
         let (mut regions, map_generation) = load_regions(found, assembly, &superblock)?;
         resolve_doubt(&mut regions, assembly, &superblock, options)?;
-        let mut parts = Parts {
+        let parts = Parts {
             superblock,
             members: KVec::new(),
             regions,
@@ -140,30 +154,42 @@ impl Registry {
             owner: self.clone(),
             queues: self.queues.clone(),
         };
-        for slot in parts.superblock.geometry.all_slots().iter() {
-            let member = match member_of(found, assembly, slot) {
-                Some(found) => {
-                    if let Some(side) = parts.sides.get_mut(slot.index()) {
-                        *side = found.side;
-                    }
-                    let device = found.device.clone();
-                    let member = Member::of(&parts.superblock, slot, device);
-                    Some(member.map_err(|error| refused(error, "starting", "the array"))?)
-                }
-                None => None,
-            };
-            parts.members.push(member, GFP_KERNEL).map_err(no_memory)?;
-        }
+        let mut parts = KBox::new(parts, GFP_KERNEL).map_err(no_memory)?;
+        add_members(&mut parts, found, assembly)?;
         if !options.readonly {
             write_map(&mut parts, assembly)?;
             mark_active(&mut parts, assembly)?;
         }
-        let block = parts.superblock.logical_block_size;
-        self.start(parts, block, dev)
+        Ok(parts)
     }
 }
 
+/// Adds the members in the order of their slots.
+fn add_members(
+    parts: &mut Parts,
+    found: &KVec<Found>,
+    assembly: &Assembly,
+) -> Result<(), Refusal> {
+    let failed = |error| refused(error, "starting", "the array");
+    for slot in parts.superblock.geometry.all_slots().iter() {
+        let member = match member_of(found, assembly, slot) {
+            Some(found) => {
+                if let Some(side) = parts.sides.get_mut(slot.index()) {
+                    *side = found.side;
+                }
+                let device = found.device.clone();
+                Some(Member::of(&parts.superblock, slot, device).map_err(failed)?)
+            }
+            None => None,
+        };
+        let added = parts.members.push(member, GFP_KERNEL);
+        added.map_err(|_| failed(ENOMEM))?;
+    }
+    Ok(())
+}
+
 /// Opens the members of a line and reads their superblocks.
+#[inline(never)]
 fn find_members(request: &Assemble<'_>) -> Result<KVec<Found>, Refusal> {
     let mut all = KVec::new();
     for spec in request.members.iter() {
@@ -183,6 +209,7 @@ fn find_members(request: &Assemble<'_>) -> Result<KVec<Found>, Refusal> {
     Ok(all)
 }
 
+#[inline(never)]
 fn judge(found: &KVec<Found>, options: Options) -> Result<Decision, Refusal> {
     let mut candidates = KVec::new();
     for found in found {
@@ -209,6 +236,7 @@ fn member_of<'a>(found: &'a KVec<Found>, assembly: &Assembly, slot: Slot) -> Opt
 }
 
 /// Merges the region maps of the members that know of every write.
+#[inline(never)]
 fn load_regions(
     found: &KVec<Found>,
     assembly: &Assembly,
@@ -242,6 +270,7 @@ fn load_regions(
 }
 
 /// Adds one member's copy of a page of the map; returns its generation.
+#[inline(never)]
 fn merge_page(
     device: &MemberDevice,
     superblock: &Superblock,
@@ -286,6 +315,7 @@ fn merge_page(
 }
 
 /// Refuses regions that nobody can vouch for, or with `force` takes them as they are and says so.
+#[inline(never)]
 fn resolve_doubt(
     regions: &mut KVec<RegionState>,
     assembly: &Assembly,
@@ -313,6 +343,7 @@ fn resolve_doubt(
 
 /// Gives members that missed writes the map that says so, before anything says that they are in
 /// sync: should they be all that is left, they know what they lack.
+#[inline(never)]
 fn write_map(parts: &mut Parts, assembly: &Assembly) -> Result<(), Refusal> {
     if assembly.caught_up.is_empty() {
         return Ok(());
@@ -345,6 +376,7 @@ fn write_map(parts: &mut Parts, assembly: &Assembly) -> Result<(), Refusal> {
 }
 
 /// Writes to all members that the array runs, and without whom.
+#[inline(never)]
 fn mark_active(parts: &mut Parts, assembly: &Assembly) -> Result<(), Refusal> {
     let superblock = &mut parts.superblock;
     let absent: SlotSet = assembly.absent(superblock);

@@ -69,13 +69,14 @@ impl Registry {
         Ok(())
     }
 
+    #[inline(never)]
     fn parts_of_new(
         self: &Arc<Self>,
         superblock: KBox<Superblock>,
         devices: Devices,
         region: Region,
-    ) -> Result<Parts, Refusal> {
-        let make = || -> Result<Parts> {
+    ) -> Result<KBox<Parts>, Refusal> {
+        let make = || -> Result<KBox<Parts>> {
             let mut members = KVec::with_capacity(devices.len(), GFP_KERNEL)?;
             for (device, slot) in devices.into_iter().zip(superblock.geometry.all_slots().iter()) {
                 let member = match device {
@@ -90,7 +91,7 @@ impl Registry {
                     regions.push(RegionState::loaded(region), GFP_KERNEL)?;
                 }
             }
-            Ok(Parts {
+            let parts = Parts {
                 superblock,
                 members,
                 regions,
@@ -99,7 +100,8 @@ impl Registry {
                 sides: [Side::A; 64],
                 owner: self.clone(),
                 queues: self.queues.clone(),
-            })
+            };
+            Ok(KBox::new(parts, GFP_KERNEL)?)
         };
         make().map_err(|error| refused(error, "starting", "the array"))
     }
@@ -119,6 +121,7 @@ impl Member {
 }
 
 /// Opens and checks all members.
+#[inline(never)]
 fn open_members(create: &Create<'_>) -> Result<Devices, Refusal> {
     let mut devices = KVec::new();
     for spec in create.members.iter() {
@@ -140,6 +143,7 @@ fn open_members(create: &Create<'_>) -> Result<Devices, Refusal> {
 }
 
 /// The superblock of a new array, as it is to be when it starts.
+#[inline(never)]
 fn describe(create: &Create<'_>, devices: &Devices) -> Result<KBox<Superblock>, Refusal> {
     let present = || devices.iter().flatten();
     let sizes = present().map(|device| Sectors::new(device.size_sectors()));
@@ -172,8 +176,8 @@ fn describe(create: &Create<'_>, devices: &Devices) -> Result<KBox<Superblock>, 
             geometry.parity()
         ));
     }
-    let no_memory = |_| refused(ENOMEM, "creating", create.name);
-    let mut superblock = KBox::new(Superblock::BLANK, GFP_KERNEL).map_err(no_memory)?;
+    let mut superblock = disk_io::blank_superblock()
+        .map_err(|error| refused(error, "creating", create.name))?;
     superblock.array = Uuid::from_random(uuid_gen());
     superblock.name = ArrayName::new(create.name)
         .ok_or_else(|| refuse!(Errno::Inval, "{} is no name for an array", create.name))?;
@@ -217,6 +221,7 @@ fn first_regions(superblock: &Superblock, assume_clean: bool) -> Region {
 }
 
 /// Writes everything a new member carries, the superblocks last.
+#[inline(never)]
 fn format_member(
     device: &MemberDevice,
     superblock: &Superblock,
@@ -239,8 +244,8 @@ fn format_member(
     regionmap::encode(&mut io.page, crc32c, id, Generation::new(1), all);
     let map = superblock.front.map.page(Side::A, 0);
     io.write(device, map.ok_or_else(|| refuse!(Errno::NoSpc, "no room for the map"))?)?;
-    let mut own = KBox::new(superblock.clone(), GFP_KERNEL)
-        .map_err(|_| refused(ENOMEM, "writing", disk_io::name(device)))?;
+    let mut own = disk_io::clone_superblock(superblock)
+        .map_err(|error| refused(error, "writing", disk_io::name(device)))?;
     own.slot = u8::try_from(index)
         .ok()
         .and_then(Slot::new)
@@ -253,6 +258,7 @@ fn format_member(
 }
 
 /// Zeroes what other software looks at.
+#[inline(never)]
 fn zero(device: &MemberDevice) -> Result<(), Refusal> {
     let zero = || -> Result {
         let buf = PageBuf::zeroed(TAIL_BYTES / PAGE_SIZE)?;
@@ -268,6 +274,7 @@ fn zero(device: &MemberDevice) -> Result<(), Refusal> {
 }
 
 /// Writes empty bad-block lists of all members.
+#[inline(never)]
 fn write_bad_blocks(device: &MemberDevice, superblock: &Superblock) -> Result<(), Refusal> {
     let area = superblock.front.bad_blocks;
     let members = superblock.geometry.members();
@@ -275,7 +282,7 @@ fn write_bad_blocks(device: &MemberDevice, superblock: &Superblock) -> Result<()
     let write = || -> Result {
         let mut buf = PageBuf::zeroed(1)?;
         let mut many = PageBuf::zeroed(BATCH as usize)?;
-        let mut page = KBox::new([0; PAGE_SIZE], GFP_KERNEL)?;
+        let mut page: KBox<Page> = KBox::init(pin_init::init_zeroed(), GFP_KERNEL)?;
         for first in (0..pages).step_by(BATCH as usize) {
             let count = BATCH.min(pages - first);
             for number in 0..count {

@@ -35,11 +35,12 @@ pub(crate) struct PageIo {
 
 impl PageIo {
     /// An empty page.
+    #[inline(never)]
     pub(crate) fn new() -> Result<Self, Refusal> {
         let make = || -> Result<Self> {
             Ok(Self {
                 buf: PageBuf::zeroed(1)?,
-                page: KBox::new([0; META_PAGE], GFP_KERNEL)?,
+                page: KBox::init(pin_init::init_zeroed(), GFP_KERNEL)?,
             })
         };
         make().map_err(|error| refused(error, "metadata of", "the array"))
@@ -75,6 +76,18 @@ impl PageIo {
     }
 }
 
+/// A superblock of nothing, on the heap: it is too large for the stack.
+#[inline(never)]
+pub(crate) fn blank_superblock() -> Result<KBox<Superblock>> {
+    Ok(KBox::new(Superblock::BLANK, GFP_KERNEL)?)
+}
+
+/// A copy of a superblock.
+#[inline(never)]
+pub(crate) fn clone_superblock(superblock: &Superblock) -> Result<KBox<Superblock>> {
+    Ok(KBox::new(superblock.clone(), GFP_KERNEL)?)
+}
+
 /// Name of a device for messages.
 pub(crate) fn name(device: &MemberDevice) -> &str {
     device.name().to_str().unwrap_or("?")
@@ -98,9 +111,11 @@ pub(crate) fn read_superblock(
     device: &MemberDevice,
 ) -> Result<(KBox<Superblock>, Side), Refusal> {
     let mut io = PageIo::new()?;
-    let blank = || KBox::new(Superblock::BLANK, GFP_KERNEL);
-    let no_memory = |_| refused(ENOMEM, "reading", name(device));
-    let mut copies = [blank().map_err(no_memory)?, blank().map_err(no_memory)?];
+    let no_memory = |error| refused(error, "reading", name(device));
+    let mut copies = [
+        blank_superblock().map_err(no_memory)?,
+        blank_superblock().map_err(no_memory)?,
+    ];
     let mut errors = [None; 2];
     for ((side, copy), error) in Side::BOTH.iter().zip(&mut copies).zip(&mut errors) {
         io.read(device, layout::superblock(*side))?;
@@ -121,6 +136,7 @@ pub(crate) fn read_superblock(
 }
 
 /// Refuses a device that carries anything known.
+#[inline(never)]
 pub(crate) fn check_blank(device: &MemberDevice) -> Result<(), Refusal> {
     match read_superblock(device) {
         Ok((superblock, _)) => {
@@ -150,6 +166,7 @@ pub(crate) fn check_blank(device: &MemberDevice) -> Result<(), Refusal> {
 }
 
 /// Reads the ends of a device.
+#[inline(never)]
 fn read_ends(device: &MemberDevice, size: u64) -> Result<(KVVec<u8>, KVVec<u8>)> {
     let bytes = usize::try_from(size.saturating_mul(512)).unwrap_or(usize::MAX);
     let head = read_bytes(device, 0, signature::HEAD.min(bytes))?;

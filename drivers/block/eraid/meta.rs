@@ -150,7 +150,7 @@ impl Meta {
             live: SlotSet::EMPTY,
             broken: SlotSet::EMPTY,
             tolerated: SlotSet::EMPTY,
-            scratch: KBox::new([0; PAGE_SIZE], GFP_KERNEL)?,
+            scratch: KBox::init(pin_init::init_zeroed(), GFP_KERNEL)?,
         };
         Ok(pin_init!(Self {
             inner <- new_spinlock_irq!(inner, "eraid::meta"),

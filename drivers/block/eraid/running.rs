@@ -56,7 +56,7 @@ impl Registry {
     /// Starts an array of members whose superblocks say that it runs. `control` is held.
     pub(crate) fn start(
         self: &Arc<Self>,
-        parts: Parts,
+        parts: KBox<Parts>,
         logical_block_size: u32,
         number: Option<u32>,
     ) -> Result<(), Refusal> {
@@ -110,6 +110,7 @@ impl Registry {
     }
 
     /// The N of `eraidN` asked for, or the lowest that is free.
+    #[inline(never)]
     fn choose_number(&self, number: Option<u32>) -> Result<u32, Refusal> {
         let running = self.running.lock();
         let taken = |number: u32| running.iter().any(|running| running.number == number);
@@ -122,6 +123,7 @@ impl Registry {
         }
     }
 
+    #[inline(never)]
     fn add_disk(
         self: &Arc<Self>,
         array: &Arc<Array>,
@@ -153,6 +155,7 @@ impl Registry {
     }
 
     /// Makes the files and links of an array.
+    #[inline(never)]
     fn show(&self, running: &mut Running) -> Result {
         let array = &running.array;
         let directory = Kobject::add(running.disk.kobject(), c"eraid", array.clone())?;
