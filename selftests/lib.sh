@@ -181,6 +181,9 @@ wrap_members() {
 	MEMBERS=("${wrapped[@]}")
 }
 
+# claim NODE: whether nobody else has it for himself.
+claim() { python3 -c 'import os, sys; os.open(sys.argv[1], os.O_RDWR | os.O_EXCL)' "$1"; }
+
 # What is below a wrapped member: under d2 lies m2.
 below() { echo "/dev/m${1#d}"; }
 

@@ -74,7 +74,7 @@ look_at() {
 	exec 5<&-
 	t_run "${id}_stop_by_name" array_stop "$id"
 	t_run "${id}_is_gone" test ! -e "$NODE" -a ! -e "/sys/block/$ARRAY" -a ! -e "$CONTROL/arrays/$id"
-	t_run "${id}_members_are_free" dd if=/dev/zero of=/dev/m0 bs=64K count=1 oflag=direct,excl status=none
+	t_run "${id}_members_are_free" claim /dev/m0
 	drop_members
 }
 

@@ -81,7 +81,7 @@ t_is "$(cat $CONTROL/zombies)" "" no_zombies
 
 # Sets that wait for members hold them, until aborted or unloaded.
 t_run unload wait_until 10 rmmod eraid
-t_run members_are_free dd if=/dev/null of=/dev/m0 bs=4K oflag=excl conv=notrunc status=none
+t_run members_are_free claim /dev/m0
 t_run load_again driver_load
 t_run works_again array_create after level=5 chunk=64K members=/dev/m0,/dev/m1,/dev/m2 force=1
 t_run works_again_stop array_stop after

@@ -65,7 +65,7 @@ stuck_test() {
 	# It answers at last.
 	dm_answer_again d1
 	t_run "${id}_no_zombies" wait_until 5 bash -c "! grep -qw '$(basename "$node")' $CONTROL/zombies"
-	t_run "${id}_device_is_free" dd if=/dev/null of="$node" bs=4K oflag=excl conv=notrunc status=none
+	t_run "${id}_device_is_free" claim "$node"
 	drop_members
 }
 
