@@ -128,8 +128,8 @@ pub(crate) struct Parts {
     pub(crate) members: KVec<Option<Arc<Member>>>,
     /// Regions, as merged from the members' maps; none for RAID-0.
     pub(crate) regions: KVec<RegionState>,
-    /// Newest generation of a map page.
-    pub(crate) map_generation: Generation,
+    /// Newest generation of each page of the map.
+    pub(crate) map_generations: KVec<Generation>,
     /// Nothing may be written.
     pub(crate) read_only: bool,
     /// Where the newest superblock of each member lies.
@@ -163,6 +163,8 @@ pub(crate) struct Array {
     in_sync: Atomic<u64>,
     /// Members that sit out; changes under `table`.
     avoid: Atomic<u64>,
+    /// Members with so many commands without an answer that they get no more.
+    shunned: Atomic<u64>,
     stopping: Atomic<bool>,
     /// Operations that are not free.
     active: Atomic<u32>,
@@ -183,7 +185,7 @@ pub(crate) struct Array {
     pending: SpinLockIrq<Ring<Pending>>,
     /// Events that are still to be sent to user space.
     #[pin]
-    uevents: SpinLockIrq<Ring<&'static CStr>>,
+    uevents: SpinLockIrq<Ring<(&'static CStr, Option<Arc<Member>>)>>,
     /// Slots whose device is gone.
     gone: Atomic<u64>,
     /// Something changed that user space may poll for.
@@ -291,7 +293,7 @@ impl Array {
         let meta = Meta::new(
             parts.superblock,
             parts.regions,
-            parts.map_generation,
+            parts.map_generations,
             &parts.sides,
             OPS,
         )?;
@@ -311,6 +313,7 @@ impl Array {
                 dev: Atomic::new(0),
                 in_sync: Atomic::new(in_sync.bits()),
                 avoid: Atomic::new(0),
+                shunned: Atomic::new(0),
                 stopping: Atomic::new(false),
                 active: Atomic::new(0),
                 table <- new_spinlock_irq!(table, "eraid::table"),
@@ -348,6 +351,19 @@ impl Array {
     /// Members that reads avoid.
     pub(crate) fn avoid(&self) -> SlotSet {
         SlotSet::from_bits(self.avoid.load(Relaxed))
+    }
+
+    /// Notes whether a member is to be left alone. Any context.
+    pub(crate) fn set_shunned(&self, slot: Slot, shunned: bool) {
+        let bit = SlotSet::single(slot).bits();
+        let mut old = self.shunned.load(Relaxed);
+        loop {
+            let new = if shunned { old | bit } else { old & !bit };
+            match self.shunned.cmpxchg(old, new, Relaxed) {
+                Ok(_) => return,
+                Err(now) => old = now,
+            }
+        }
     }
 
     /// Slots without a member in sync.
@@ -403,7 +419,7 @@ impl Array {
         }
         View {
             usable: View::usable(in_sync, region.stale, recovered),
-            avoid: self.avoid(),
+            avoid: self.avoid().union(SlotSet::from_bits(self.shunned.load(Relaxed))),
             bad: SlotSet::EMPTY,
             region,
         }
@@ -685,17 +701,17 @@ impl Array {
             None => Err(cmd),
         };
         if let Err(cmd) = refused {
-            self.returned(cmd, Status::OFFLINE);
+            let _ = self.returned(cmd, Status::OFFLINE);
         }
     }
 
-    /// A command ended. Any context.
-    pub(crate) fn returned(self: &Arc<Self>, mut cmd: Cmd, status: Status) {
+    /// A command ended; `true` when nobody waited for it. Any context.
+    pub(crate) fn returned(self: &Arc<Self>, mut cmd: Cmd, status: Status) -> bool {
         let ticket = match cmd.ctx.target {
             Target::Op(ticket) => ticket,
             Target::Superblock | Target::Map => {
                 self.meta_returned(cmd, status.is_ok());
-                return;
+                return false;
             }
         };
         cmd.ctx.class = Class::Ordinary;
@@ -704,11 +720,12 @@ impl Array {
             Some(op) => op.deposit(ticket.round, slot, cmd, status.is_ok()),
             None => Err(cmd),
         };
-        if let Err(cmd) = orphan {
-            if let Some(member) = self.member(slot) {
-                member.counters.orphans.fetch_add(1, Relaxed);
+        match orphan {
+            Ok(()) => false,
+            Err(cmd) => {
+                self.give(cmd);
+                true
             }
-            self.give(cmd);
         }
     }
 
@@ -833,10 +850,11 @@ impl Array {
         let Some(member) = failed else { return false };
         member.close(self);
         for op in self.ops.iter() {
-            op.overtake_and_wake(SlotSet::single(slot));
+            op.withdraw(self, SlotSet::single(slot));
         }
         self.sync.retry();
         self.report(&Event::failed(&member, reason));
+        self.queue_uevent(c"ERAID_EVENT=degraded", None);
         self.note_change();
         true
     }
@@ -878,11 +896,11 @@ impl Array {
     }
 
     /// Lets reads issued before `since_us` go on without `slots`, where others can answer.
-    fn rescue(&self, since_us: u64, slots: SlotSet) -> [u64; 64] {
+    fn rescue(self: &Arc<Self>, since_us: u64, slots: SlotSet) -> [u64; 64] {
         let mut rescued = [0; 64];
         for op in self.ops.iter() {
             let late = op.stalled(since_us).intersect(slots);
-            op.overtake_and_wake(late);
+            op.withdraw(self, late);
             for slot in late.iter() {
                 if let Some(count) = rescued.get_mut(slot.index()) {
                     *count += 1;
@@ -900,13 +918,14 @@ impl Array {
     }
 
     /// Remembers a uevent to be sent from task context. Any context.
-    pub(crate) fn queue_uevent(&self, text: &'static CStr) {
+    pub(crate) fn queue_uevent(&self, text: &'static CStr, member: Option<Arc<Member>>) {
         // When user space does not follow, the newest are dropped: the state files tell the rest.
-        let _ = self.uevents.lock().push_back(text);
+        let dropped = self.uevents.lock().push_back((text, member));
+        drop(dropped);
     }
 
     /// The oldest uevent not yet sent.
-    pub(crate) fn next_uevent(&self) -> Option<&'static CStr> {
+    pub(crate) fn next_uevent(&self) -> Option<(&'static CStr, Option<Arc<Member>>)> {
         self.uevents.lock().pop_front()
     }
 }
@@ -985,18 +1004,18 @@ impl Array {
     }
 
     /// Ends operations that commands issued before `since_us` keep waiting, with errors.
-    pub(crate) fn abort_stuck(&self, since_us: u64) {
+    pub(crate) fn abort_stuck(self: &Arc<Self>, since_us: u64) {
         for op in self.ops.iter() {
             if op.waits_since(since_us) {
-                op.abort(Status::IOERR);
+                op.abort(self, Status::IOERR);
             }
         }
     }
 
     /// Ends all operations with errors.
-    pub(crate) fn abort_all(&self) {
+    pub(crate) fn abort_all(self: &Arc<Self>) {
         for op in self.ops.iter() {
-            op.abort(Status::IOERR);
+            op.abort(self, Status::IOERR);
         }
     }
 }

@@ -42,7 +42,7 @@ impl Registry {
     pub(crate) fn assemble(self: &Arc<Self>, line: &[u8]) -> Result<(), Refusal> {
         let request = parse_assemble(line)?;
         let _control = self.control.lock();
-        let new = find_members(&request)?;
+        let new = self.find_members(&request)?;
         let uuid = new
             .first()
             .map(|found| found.superblock.array)
@@ -86,6 +86,27 @@ impl Registry {
                 Err(refusal)
             }
         }
+    }
+
+    /// Opens the members of a line and reads their superblocks.
+    #[inline(never)]
+    fn find_members(&self, request: &Assemble<'_>) -> Result<KVec<Found>, Refusal> {
+        let mut all = KVec::new();
+        for spec in request.members.iter() {
+            let MemberSpec::Path(path) = spec else {
+                continue;
+            };
+            let device = self.open_member(path, request.readonly)?;
+            let (superblock, side) = disk_io::read_superblock(&device)?;
+            let found = Found {
+                device,
+                superblock,
+                side,
+            };
+            all.push(found, GFP_KERNEL)
+                .map_err(|_| refused(ENOMEM, "opening", path))?;
+        }
+        Ok(all)
     }
 
     /// Lets go of an incomplete set.
@@ -142,13 +163,13 @@ impl Registry {
         self.check_free(base.superblock.name.as_str())?;
         let superblock = disk_io::clone_superblock(&base.superblock)
             .map_err(|error| refused(error, "starting", "the array"))?;
-        let (mut regions, map_generation) = load_regions(found, assembly, &superblock)?;
+        let (mut regions, map_generations) = load_regions(found, assembly, &superblock)?;
         resolve_doubt(&mut regions, assembly, &superblock, options)?;
         let parts = Parts {
             superblock,
             members: KVec::new(),
             regions,
-            map_generation,
+            map_generations,
             sides: [Side::A; 64],
             read_only: options.readonly,
             owner: self.clone(),
@@ -188,27 +209,6 @@ fn add_members(
     Ok(())
 }
 
-/// Opens the members of a line and reads their superblocks.
-#[inline(never)]
-fn find_members(request: &Assemble<'_>) -> Result<KVec<Found>, Refusal> {
-    let mut all = KVec::new();
-    for spec in request.members.iter() {
-        let MemberSpec::Path(path) = spec else {
-            continue;
-        };
-        let device = disk_io::open(path, request.readonly)?;
-        let (superblock, side) = disk_io::read_superblock(&device)?;
-        let found = Found {
-            device,
-            superblock,
-            side,
-        };
-        all.push(found, GFP_KERNEL)
-            .map_err(|_| refused(ENOMEM, "opening", path))?;
-    }
-    Ok(all)
-}
-
 #[inline(never)]
 fn judge(found: &KVec<Found>, options: Options) -> Result<Decision, Refusal> {
     let mut candidates = KVec::new();
@@ -241,16 +241,17 @@ fn load_regions(
     found: &KVec<Found>,
     assembly: &Assembly,
     superblock: &Superblock,
-) -> Result<(KVec<RegionState>, Generation), Refusal> {
+) -> Result<(KVec<RegionState>, KVec<Generation>), Refusal> {
     let no_memory = |_| refused(ENOMEM, "reading the map of", superblock.name.as_str());
     let mut states = KVec::new();
-    let mut newest = Generation::ZERO;
+    let mut generations = KVec::new();
     if superblock.policy != Policy::Bitmap {
-        return Ok((states, newest));
+        return Ok((states, generations));
     }
     let current = assembly.in_sync.minus(assembly.caught_up);
     for number in 0..superblock.regions.pages() {
         let (_, count) = superblock.regions.regions_of(number);
+        let mut newest = Generation::ZERO;
         let mut merged: KVec<Option<Region>> =
             KVec::from_elem(None, count, GFP_KERNEL).map_err(no_memory)?;
         for slot in current.iter() {
@@ -259,6 +260,7 @@ fn load_regions(
                 newest = newest.max(generation);
             }
         }
+        generations.push(newest, GFP_KERNEL).map_err(no_memory)?;
         for region in &merged {
             let region = region.unwrap_or(Region::UNKNOWN);
             states
@@ -266,7 +268,7 @@ fn load_regions(
                 .map_err(no_memory)?;
         }
     }
-    Ok((states, newest))
+    Ok((states, generations))
 }
 
 /// Adds one member's copy of a page of the map; returns its generation.
@@ -349,7 +351,6 @@ fn write_map(parts: &mut Parts, assembly: &Assembly) -> Result<(), Refusal> {
         return Ok(());
     }
     let mut io = PageIo::new()?;
-    parts.map_generation = parts.map_generation.next();
     let superblock = &parts.superblock;
     for number in 0..superblock.regions.pages() {
         let (first, count) = superblock.regions.regions_of(number);
@@ -359,16 +360,18 @@ fn write_map(parts: &mut Parts, assembly: &Assembly) -> Result<(), Refusal> {
         };
         let states = parts.regions.iter().skip(first.get() as usize).take(count);
         let regions = states.map(|state| state.view());
-        regionmap::encode(&mut io.page, crc32c, id, parts.map_generation, regions);
-        let map = superblock.front.map;
+        let Some(generation) = parts.map_generations.get_mut(number as usize) else {
+            continue;
+        };
+        *generation = generation.next();
+        regionmap::encode(&mut io.page, crc32c, id, *generation, regions);
+        let at = superblock.front.map.page(Side::of(*generation), number);
         for member in parts.members.iter().flatten() {
             if !assembly.caught_up.contains(member.place) {
                 continue;
             }
-            for side in Side::BOTH {
-                if let Some(at) = map.page(side, number) {
-                    io.write(&member.device, at)?;
-                }
+            if let Some(at) = at {
+                io.write(&member.device, at)?;
             }
         }
     }

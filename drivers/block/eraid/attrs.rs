@@ -8,7 +8,7 @@ use kernel::{prelude::*, sync::Arc};
 
 use crate::{
     array::Array,
-    error::code_of,
+    error::{code_of, refused},
     kapi::{
         params::ReadPolicy,
         sysfs::{Attr, Attributes, SysfsText},
@@ -64,7 +64,7 @@ impl Attributes for Array {
             Attr::rw(
                 c"read_policy",
                 |_, t| line(t, format_args!("{}", ReadPolicy::Normal.as_str())),
-                |_, line| ReadPolicy::parse(line).map(|_| ()),
+                store_read_policy,
             ),
             Attr::rw(c"queue_depth", show_queue_depth, store_queue_depth),
             Attr::ro(c"pool", show_pool),
@@ -118,6 +118,13 @@ fn store_queue_depth(array: &Arc<Array>, bytes: &[u8]) -> Result {
                 member.set_depth(array, depth as u32);
             }
         }
+    });
+    finish(array, bytes, set)
+}
+
+fn store_read_policy(array: &Arc<Array>, bytes: &[u8]) -> Result {
+    let set = ReadPolicy::parse(bytes).map(|_| ()).map_err(|error| {
+        refused(error, "read_policy", "of this version can only be normal")
     });
     finish(array, bytes, set)
 }

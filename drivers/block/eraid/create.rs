@@ -27,14 +27,17 @@ use eraid_core::{
     refuse,
     region::RegionState,
     regionmap::{self, Region, Regions, REGION_SHIFT_MAX, REGION_SHIFT_MIN},
+    signature,
     superblock::{ArrayName, Policy, SlotRecord, SlotState, Superblock},
     units::{Generation, Sectors, Slot, Uuid},
 };
 
-/// What is zeroed at the start of a member: boot sectors and foreign signatures.
-const HEAD_BYTES: usize = 64 << 10;
-/// What is zeroed at its end, where nothing of the array lies.
-const TAIL_BYTES: usize = 128 << 10;
+/// What is zeroed at the start of a member, and at its end where nothing of the array lies: all that
+/// is searched for signatures.
+const HEAD_BYTES: usize = signature::HEAD;
+const TAIL_BYTES: usize = signature::TAIL;
+/// Generation of all metadata of a new array.
+const FIRST: Generation = Generation::new(1);
 /// Largest logical block size of a member.
 const BLOCK_MAX: u32 = 4096;
 
@@ -47,7 +50,7 @@ impl Registry {
         let create = parse_create(line)?;
         let _control = self.control.lock();
         self.check_free(create.name)?;
-        let devices = open_members(&create)?;
+        let devices = self.open_members(&create)?;
         let superblock = describe(&create, &devices)?;
         let regions = first_regions(&superblock, create.assume_clean);
         for (index, device) in devices.iter().enumerate() {
@@ -58,6 +61,28 @@ impl Registry {
         let parts = self.parts_of_new(superblock, devices, regions)?;
         let block = parts.superblock.logical_block_size;
         self.start(parts, block, create.dev)
+    }
+
+    /// Opens and checks all members.
+    #[inline(never)]
+    fn open_members(&self, create: &Create<'_>) -> Result<Devices, Refusal> {
+        let mut devices = KVec::new();
+        for spec in create.members.iter() {
+            let device = match spec {
+                MemberSpec::Missing => None,
+                MemberSpec::Path(path) => {
+                    let device = self.open_member(path, false)?;
+                    if !create.force {
+                        disk_io::check_blank(&device)?;
+                    }
+                    Some(device)
+                }
+            };
+            devices
+                .push(device, GFP_KERNEL)
+                .map_err(|_| refused(ENOMEM, "opening", "the members"))?;
+        }
+        Ok(devices)
     }
 
     /// Checks that no array of this name runs.
@@ -91,13 +116,14 @@ impl Registry {
                     regions.push(RegionState::loaded(region), GFP_KERNEL)?;
                 }
             }
+            let map_generations = KVec::from_elem(FIRST, 1, GFP_KERNEL)?;
             let parts = Parts {
                 superblock,
                 members,
                 regions,
-                map_generation: Generation::new(1),
+                map_generations,
                 read_only: false,
-                sides: [Side::A; 64],
+                sides: [Side::of(FIRST.next()); 64],
                 owner: self.clone(),
                 queues: self.queues.clone(),
             };
@@ -118,28 +144,6 @@ impl Member {
         let commands = crate::array::commands_for(superblock.geometry.members());
         Member::new(slot, uuid, device, superblock.front.data.get(), commands)
     }
-}
-
-/// Opens and checks all members.
-#[inline(never)]
-fn open_members(create: &Create<'_>) -> Result<Devices, Refusal> {
-    let mut devices = KVec::new();
-    for spec in create.members.iter() {
-        let device = match spec {
-            MemberSpec::Missing => None,
-            MemberSpec::Path(path) => {
-                let device = disk_io::open(path, false)?;
-                if !create.force {
-                    disk_io::check_blank(&device)?;
-                }
-                Some(device)
-            }
-        };
-        devices
-            .push(device, GFP_KERNEL)
-            .map_err(|_| refused(ENOMEM, "opening", "the members"))?;
-    }
-    Ok(devices)
 }
 
 /// The superblock of a new array, as it is to be when it starts.
@@ -181,7 +185,7 @@ fn describe(create: &Create<'_>, devices: &Devices) -> Result<KBox<Superblock>, 
     superblock.array = Uuid::from_random(uuid_gen());
     superblock.name = ArrayName::new(create.name)
         .ok_or_else(|| refuse!(Errno::Inval, "{} is no name for an array", create.name))?;
-    superblock.generation = Generation::new(1);
+    superblock.generation = FIRST;
     superblock.geometry = geometry;
     superblock.logical_block_size = block;
     superblock.policy = Policy::of(create.level);
@@ -241,8 +245,8 @@ fn format_member(
     };
     let (_, count) = superblock.regions.regions_of(0);
     let all = core::iter::repeat_n(region, count);
-    regionmap::encode(&mut io.page, crc32c, id, Generation::new(1), all);
-    let map = superblock.front.map.page(Side::A, 0);
+    regionmap::encode(&mut io.page, crc32c, id, FIRST, all);
+    let map = superblock.front.map.page(Side::of(FIRST), 0);
     io.write(device, map.ok_or_else(|| refuse!(Errno::NoSpc, "no room for the map"))?)?;
     let mut own = disk_io::clone_superblock(superblock)
         .map_err(|error| refused(error, "writing", disk_io::name(device)))?;
@@ -251,17 +255,17 @@ fn format_member(
         .and_then(Slot::new)
         .ok_or_else(|| refuse!(Errno::Inval, "too many members"))?;
     // The older one is never needed again: it is there so that both slots are valid from the start.
-    own.generation = Generation::new(1);
-    io.write_superblock(device, &own, Side::B)?;
+    own.generation = FIRST;
+    io.write_superblock(device, &own, Side::of(own.generation))?;
     own.generation = superblock.generation;
-    io.write_superblock(device, &own, Side::A)
+    io.write_superblock(device, &own, Side::of(own.generation))
 }
 
 /// Zeroes what other software looks at.
 #[inline(never)]
 fn zero(device: &MemberDevice) -> Result<(), Refusal> {
     let zero = || -> Result {
-        let buf = PageBuf::zeroed(TAIL_BYTES / PAGE_SIZE)?;
+        let buf = PageBuf::zeroed(HEAD_BYTES.max(TAIL_BYTES) / PAGE_SIZE)?;
         device.write_sync(0, &buf, 0, HEAD_BYTES, SyncFlags::NONE)?;
         let end = device.size_sectors() - TAIL_BYTES as u64 / 512;
         // Where the size is no multiple of 4 KiB the last sectors are part of it.
@@ -290,7 +294,7 @@ fn write_bad_blocks(device: &MemberDevice, superblock: &Superblock) -> Result<()
                 buf.write(0, &page[..])?;
                 many.copy_from_buf(number as usize * PAGE_SIZE, &buf, 0, PAGE_SIZE)?;
             }
-            let at = area.page(Side::A, first).ok_or(EINVAL)?;
+            let at = area.page(Side::of(FIRST), first).ok_or(EINVAL)?;
             let len = count as usize * PAGE_SIZE;
             device.write_sync(at.get(), &many, 0, len, SyncFlags::FUA)?;
         }
@@ -307,5 +311,5 @@ fn encode_bad_blocks(page: &mut Page, superblock: &Superblock, number: u32) {
         array: superblock.array,
         number,
     };
-    badblocks::encode(page, crc32c, id, Generation::new(1), &[]);
+    badblocks::encode(page, crc32c, id, FIRST, &[]);
 }

@@ -43,6 +43,8 @@ pub(crate) struct Direct {
     len: Sectors,
     /// For RAID-1 the copy to read.
     copy: Option<Slot>,
+    /// Memory was not there at once, so that the plan may be outdated.
+    waited: bool,
     phase: Phase,
 }
 
@@ -88,6 +90,7 @@ impl Direct {
             start,
             len: Sectors::new(taken),
             copy,
+            waited: false,
             phase: Phase::Reserve,
         })
     }
@@ -101,11 +104,23 @@ impl Direct {
         loop {
             match &mut self.phase {
                 Phase::Reserve => {
-                    if !self.issue(cx) {
+                    let slots = self.slots(cx);
+                    if !self.reserve(cx, slots) {
+                        self.waited = true;
                         return Step::Wait;
                     }
-                    self.phase = Phase::Reading;
-                    return Step::Wait;
+                    self.phase = if self.waited && !self.is_current(cx) {
+                        cx.give_back_all();
+                        Phase::Fallback {
+                            failed: slots,
+                            done: 0,
+                            current: None,
+                        }
+                    } else {
+                        self.issue(cx, slots);
+                        self.phase = Phase::Reading;
+                        return Step::Wait;
+                    };
                 }
                 Phase::Reading => {
                     self.deliver(cx);
@@ -136,7 +151,8 @@ impl Direct {
                         return Step::Done;
                     };
                     if let Phase::Fallback { current, .. } = &mut self.phase {
-                        *current = Some(StripeRead::without(band_of(&piece), failed));
+                        let bad = if self.waited { SlotSet::EMPTY } else { failed };
+                        *current = Some(StripeRead::without(band_of(&piece), bad));
                     }
                 }
             }
@@ -170,27 +186,45 @@ impl Direct {
             .nth(index)
     }
 
-    /// Reserves and issues one command for each member; `false` to wait for memory.
-    fn issue(&self, cx: &mut Context<'_>) -> bool {
+    /// The members to read; sets their ranges.
+    fn slots(&self, cx: &mut Context<'_>) -> SlotSet {
         let chunk = cx.array.geometry.chunk();
         cx.columns.spans.fill(Span::EMPTY);
-        let (mut slots, mut longest) = (SlotSet::EMPTY, 0);
+        let mut slots = SlotSet::EMPTY;
         for piece in self.pieces(cx) {
             if let Some(span) = cx.columns.spans.get_mut(piece.slot.index()) {
                 // As planned; it fits as it did then.
                 let _ = extend(span, &piece, piece.len, chunk);
-                longest = longest.max(span.len);
                 slots.insert(piece.slot);
             }
         }
+        slots
+    }
+
+    /// Reserves one command for each member; `false` to wait for memory.
+    fn reserve(&self, cx: &mut Context<'_>, slots: SlotSet) -> bool {
+        let longest = cx.columns.spans.iter().map(|span| span.len).max();
         let need = Need {
             slots,
-            pages: (longest as usize).div_ceil(PAGE_SECTORS),
+            pages: (longest.unwrap_or(0) as usize).div_ceil(PAGE_SECTORS),
         };
         match cx.array.pool.reserve(cx.op.index, need, cx.columns) {
-            Reserved::Yes(next) => cx.array.wake(next),
-            Reserved::No => return false,
+            Reserved::Yes(next) => {
+                cx.array.wake(next);
+                true
+            }
+            Reserved::No => false,
         }
+    }
+
+    /// Whether the members to read still have current data.
+    fn is_current(&self, cx: &Context<'_>) -> bool {
+        let mut pieces = self.pieces(cx);
+        pieces.all(|piece| cx.array.view(piece.stripe).usable.contains(piece.slot))
+    }
+
+    /// Issues one command for each member.
+    fn issue(&self, cx: &mut Context<'_>, slots: SlotSet) {
         for slot in slots.iter() {
             let span = cx.columns.spans.get(slot.index()).copied();
             let span = span.unwrap_or(Span::EMPTY);
@@ -201,7 +235,6 @@ impl Direct {
             rescuable: cx.array.geometry.parity() > 0,
         };
         cx.op.clone().issue(cx, slots, how);
-        true
     }
 
     /// Copies what arrived to the request.

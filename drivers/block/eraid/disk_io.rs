@@ -10,7 +10,7 @@ use crate::{
     error::refused,
     kapi::{
         crc::crc32c,
-        device::{MemberDevice, SyncFlags},
+        device::{self, MemberDevice, SyncFlags},
         page::PageBuf,
     },
 };
@@ -104,6 +104,12 @@ pub(crate) fn open(path: &str, read_only: bool) -> Result<Arc<MemberDevice>, Ref
         return Err(refuse!(Errno::RoFs, "{path} is read-only"));
     }
     Ok(device)
+}
+
+/// The device number behind a path.
+pub(crate) fn dev_of(path: &str) -> Option<u32> {
+    let path = CString::try_from_fmt(fmt!("{path}")).ok()?;
+    device::lookup(&path).ok()
 }
 
 /// The newer superblock of a device, and where it lies.

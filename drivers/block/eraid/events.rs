@@ -2,7 +2,7 @@
 
 //! What an administrator is told: one trace event, one log line, and where it matters a uevent.
 
-use kernel::prelude::*;
+use kernel::{prelude::*, sync::Arc};
 
 use crate::{
     array::Array,
@@ -14,7 +14,7 @@ use eraid_core::text::TextBuf;
 /// Something that happened to an array or to one of its members.
 pub(crate) struct Event<'a> {
     class: &'static str,
-    member: Option<&'a Member>,
+    member: Option<&'a Arc<Member>>,
     reason: TextBuf<64>,
     value: u64,
     /// For `ERAID_EVENT=` of a uevent, when the event is worth one.
@@ -22,7 +22,7 @@ pub(crate) struct Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    fn of_member(class: &'static str, member: &'a Member, reason: TextBuf<64>) -> Self {
+    fn of_member(class: &'static str, member: &'a Arc<Member>, reason: TextBuf<64>) -> Self {
         Self {
             class,
             member: Some(member),
@@ -33,7 +33,7 @@ impl<'a> Event<'a> {
     }
 
     /// A command to a member failed; `value` is the sector on the member.
-    pub(crate) fn io(member: &'a Member, op: &str, sector: u64, status: Status) -> Self {
+    pub(crate) fn io(member: &'a Arc<Member>, op: &str, sector: u64, status: Status) -> Self {
         let reason = TextBuf::format(format_args!("{op} failed: {}", status.as_str()));
         Self {
             value: sector,
@@ -42,7 +42,7 @@ impl<'a> Event<'a> {
     }
 
     /// Reads of a member that gave no answer are answered by the others; `value` is their number.
-    pub(crate) fn stalled(member: &'a Member, reads: u64) -> Self {
+    pub(crate) fn stalled(member: &'a Arc<Member>, reads: u64) -> Self {
         let reason = TextBuf::format(format_args!("reads are answered by the other members"));
         Self {
             value: reads,
@@ -51,7 +51,7 @@ impl<'a> Event<'a> {
     }
 
     /// A member failed.
-    pub(crate) fn failed(member: &'a Member, reason: &str) -> Self {
+    pub(crate) fn failed(member: &'a Arc<Member>, reason: &str) -> Self {
         Self {
             uevent: Some(c"ERAID_EVENT=member_failed"),
             ..Self::of_member(
@@ -63,7 +63,7 @@ impl<'a> Event<'a> {
     }
 
     /// A failed member was removed from the array.
-    pub(crate) fn removed(member: &'a Member) -> Self {
+    pub(crate) fn removed(member: &'a Arc<Member>) -> Self {
         Self {
             uevent: Some(c"ERAID_EVENT=member_removed"),
             ..Self::of_member(
@@ -75,7 +75,7 @@ impl<'a> Event<'a> {
     }
 
     /// A member sits out.
-    pub(crate) fn sit_out(member: &'a Member, reason: &str) -> Self {
+    pub(crate) fn sit_out(member: &'a Arc<Member>, reason: &str) -> Self {
         Self {
             uevent: Some(c"ERAID_EVENT=sit_out_begin"),
             ..Self::of_member(
@@ -87,7 +87,7 @@ impl<'a> Event<'a> {
     }
 
     /// A member is read again.
-    pub(crate) fn sit_out_end(member: &'a Member, reason: &str) -> Self {
+    pub(crate) fn sit_out_end(member: &'a Arc<Member>, reason: &str) -> Self {
         Self {
             uevent: Some(c"ERAID_EVENT=sit_out_end"),
             ..Self::of_member(
@@ -102,7 +102,7 @@ impl<'a> Event<'a> {
 impl Array {
     /// Posts an event. Any context; the uevent follows from task context.
     pub(crate) fn report(&self, event: &Event<'_>) {
-        let name = event.member.map_or("", Member::name);
+        let name = event.member.map_or("", |member| member.name());
         trace::trace_ereport(&trace::Ereport {
             class: event.class,
             array: self.name(),
@@ -115,9 +115,13 @@ impl Array {
             windows: 0,
             duration_us: 0,
         });
-        member_warn_ratelimited!(self.name(), name, "{}", event.reason.as_str());
-        if let Some(text) = event.uevent {
-            self.queue_uevent(text);
+        // What happens once in a while is never lost among errors that come in thousands.
+        match event.uevent {
+            Some(text) => {
+                member_warn!(self.name(), name, "{}", event.reason.as_str());
+                self.queue_uevent(text, event.member.cloned());
+            }
+            None => member_warn_ratelimited!(self.name(), name, "{}", event.reason.as_str()),
         }
     }
 }

@@ -27,6 +27,7 @@ use crate::{
         time::now_us,
         trace,
     },
+    op::Ticket,
     ring::Ring,
     sub::{Cmd, Target},
 };
@@ -37,8 +38,9 @@ use eraid_core::{
 
 /// Commands a rotational member gets at a time, as many as its NCQ or TCQ queue holds.
 const DEPTH_ROTATIONAL: u32 = 32;
-/// Orphans at which a member is left alone.
-const ORPHAN_CAP: u32 = 256;
+/// Orphans at which a member is left alone. Each holds up to 256 KiB of the array's pool, which has
+/// room for twice as many of them.
+const ORPHAN_CAP: u32 = 32;
 
 /// What `queue` covers.
 struct Queue {
@@ -235,17 +237,57 @@ impl Member {
         }
     }
 
-    /// Accounts for a command the device finished. Any context.
-    pub(crate) fn completed(self: &Arc<Self>, array: &Arc<Array>, cmd: &Cmd, status: Status) {
-        let elapsed = now_us().saturating_sub(cmd.ctx.dispatched_us);
-        let more = {
-            let mut queue = self.queue.lock();
-            queue.classes.completed(false);
-            !queue.ordinary.is_empty() || !queue.extra.is_empty()
-        };
+    /// Nobody waits any more for the command of `ticket`: takes it out of the queue, or, when the
+    /// device has it, counts it as an orphan and returns `true`. Any context.
+    ///
+    /// To be called before the operation stops expecting it; see [`Self::keep`].
+    pub(crate) fn withdraw(self: &Arc<Self>, array: &Arc<Array>, ticket: Ticket) -> bool {
+        let wanted = |cmd: &Cmd| matches!(cmd.ctx.target, Target::Op(own) if own == ticket);
+        let mut queue = self.queue.lock();
+        for class in [Class::Ordinary, Class::Extra] {
+            if let Some(cmd) = queue.list(class).remove_first(wanted) {
+                queue.classes.removed(class);
+                drop(queue);
+                trace::trace_subreq_remove(&self.describe(array, &cmd));
+                array.give(self.unwind(array, cmd));
+                return false;
+            }
+        }
+        queue.classes.orphaned();
+        let full = queue.classes.only_probes();
+        drop(queue);
+        array.set_shunned(self.place, full);
+        true
+    }
+
+    /// The command counted by [`Self::withdraw`] came back to its operation after all.
+    pub(crate) fn keep(&self, array: &Array) {
+        let mut queue = self.queue.lock();
+        queue.classes.adopted();
+        let full = queue.classes.only_probes();
+        drop(queue);
+        array.set_shunned(self.place, full);
+    }
+
+    /// A command left the device; `orphan` when nobody waited for it. Any context.
+    pub(crate) fn left_device(self: &Arc<Self>, array: &Arc<Array>, orphan: bool) {
+        let mut queue = self.queue.lock();
+        queue.classes.completed(orphan);
+        let more = !queue.ordinary.is_empty() || !queue.extra.is_empty();
+        let full = queue.classes.only_probes();
+        drop(queue);
+        if orphan {
+            self.counters.orphans.fetch_add(1, Relaxed);
+            array.set_shunned(self.place, full);
+        }
         if more {
             array.queues.submit.kick::<Member, 0>(self);
         }
+    }
+
+    /// Looks at a command the device finished. Any context.
+    pub(crate) fn completed(self: &Arc<Self>, array: &Arc<Array>, cmd: &Cmd, status: Status) {
+        let elapsed = now_us().saturating_sub(cmd.ctx.dispatched_us);
         trace::trace_subreq_done(&self.describe(array, cmd), status.as_raw());
         if !status.is_ok() {
             self.count_error(array, cmd, status);
@@ -280,7 +322,7 @@ impl Member {
             queue.classes.removed(class);
             drop(queue);
             let cmd = self.unwind(array, cmd);
-            array.returned(cmd, Status::OFFLINE);
+            let _ = array.returned(cmd, Status::OFFLINE);
         }
     }
 
@@ -293,7 +335,7 @@ impl Member {
         cmd
     }
 
-    fn count_error(&self, array: &Array, cmd: &Cmd, status: Status) {
+    fn count_error(self: &Arc<Self>, array: &Array, cmd: &Cmd, status: Status) {
         let counter = match cmd.ctx.io.op {
             CommandOp::Read => &self.counters.read_errors,
             CommandOp::Write | CommandOp::Flush => &self.counters.write_errors,

@@ -67,7 +67,6 @@ struct Copy {
     /// Generation of the one on its way.
     writing: Generation,
     superblock_side: Side,
-    map_side: Side,
 }
 
 /// What [`Meta::inner`] covers.
@@ -77,7 +76,8 @@ struct Inner {
     failure: Generation,
     /// State of every region; empty for RAID-0, which has no map.
     regions: KVec<RegionState>,
-    map_generation: Generation,
+    /// Generation of each page of the map.
+    map_generations: KVec<Generation>,
     round: Option<Round>,
     /// What the round writes.
     snapshot: KVec<Region>,
@@ -105,7 +105,7 @@ pub(crate) struct Meta {
 }
 
 impl Copy {
-    fn new(generation: Generation, side: Side, map_generation: Generation) -> Result<Self> {
+    fn new(generation: Generation, side: Side) -> Result<Self> {
         let command = || -> Result<Cmd> {
             let mut cmd = Command::new(1, Sub::idle())?;
             cmd.buf = PageBuf::zeroed(1)?;
@@ -117,7 +117,6 @@ impl Copy {
             written: generation,
             writing: generation,
             superblock_side: side,
-            map_side: Side::of(map_generation),
         })
     }
 }
@@ -127,21 +126,21 @@ impl Meta {
     pub(crate) fn new(
         superblock: KBox<Superblock>,
         regions: KVec<RegionState>,
-        map_generation: Generation,
+        map_generations: KVec<Generation>,
         sides: &[Side],
         ops: usize,
     ) -> Result<impl PinInit<Self>> {
         let members = usize::from(superblock.geometry.members());
         let mut copies = KVec::with_capacity(members, GFP_KERNEL)?;
         for side in sides.iter().take(members) {
-            copies.push(Copy::new(superblock.generation, *side, map_generation)?, GFP_KERNEL)?;
+            copies.push(Copy::new(superblock.generation, *side)?, GFP_KERNEL)?;
         }
         let inner = Inner {
             failure: superblock.generation,
             superblock,
             clearing: KVec::with_capacity(regions.len(), GFP_KERNEL)?,
             regions,
-            map_generation,
+            map_generations,
             round: None,
             snapshot: KVec::with_capacity(REGIONS_PER_PAGE, GFP_KERNEL)?,
             copies,
@@ -198,10 +197,13 @@ impl Inner {
             // A page's regions fit: see the capacity.
             let _ = self.snapshot.push_within_capacity(region.begin_persist());
         }
-        self.map_generation = self.map_generation.next();
+        let Some(generation) = self.map_generations.get_mut(page as usize) else {
+            return;
+        };
+        *generation = generation.next();
         self.round = Some(Round {
             page,
-            generation: self.map_generation,
+            generation: *generation,
             pending: live,
             unsent: live,
         });
@@ -242,9 +244,9 @@ impl Inner {
         };
         let snapshot = self.snapshot.iter().copied();
         regionmap::encode(&mut self.scratch, crc32c, id, round.generation, snapshot);
+        let side = Side::of(round.generation);
+        let sector = self.superblock.front.map.page(side, round.page)?;
         let copy = self.copies.get_mut(slot.index())?;
-        copy.map_side = copy.map_side.other();
-        let sector = self.superblock.front.map.page(copy.map_side, round.page)?;
         let mut cmd = copy.map.take()?;
         prepare(&mut cmd, slot, Target::Map, sector.get(), &self.scratch[..]);
         Some(cmd)
@@ -412,8 +414,8 @@ impl Array {
         self.kick_meta();
     }
 
-    /// The first region with something to recompute, and what.
-    pub(crate) fn next_work(&self) -> Option<(RegionNo, Goal)> {
+    /// The first region from number `from` on with something to recompute, and what.
+    pub(crate) fn next_work(&self, from: u64) -> Option<(RegionNo, Goal)> {
         let in_sync = self.in_sync();
         let level = self.geometry.level();
         // Members that are not there are caught up when they are back.
@@ -423,7 +425,8 @@ impl Array {
             Work::Fill | Work::Doubtful | Work::Nothing => None,
         };
         let mut inner = self.meta.inner.lock();
-        let mut regions = inner.regions.iter_mut().enumerate();
+        let regions = inner.regions.iter_mut().enumerate();
+        let mut regions = regions.skip(usize::try_from(from).unwrap_or(usize::MAX));
         regions.find_map(|(number, region)| {
             let goal = goal(region)?;
             match goal {
@@ -558,7 +561,10 @@ impl Array {
         let mut inner = self.meta.inner.lock();
         inner.progress |= core::mem::replace(&mut inner.live, live) != live;
         loop {
-            inner.progress |= inner.end_round(live);
+            if inner.end_round(live) {
+                inner.progress = true;
+                self.note_change();
+            }
             inner.begin_round(live);
             let next = inner.next_superblock(live);
             let Some(cmd) = next.or_else(|| inner.next_map()) else {

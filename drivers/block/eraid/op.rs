@@ -36,7 +36,7 @@ use eraid_core::{
 };
 
 /// How a command finds its operation.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Ticket {
     /// Number of the operation.
     pub(crate) op: u32,
@@ -150,6 +150,7 @@ struct Inner {
     /// Others could answer what is in flight.
     rescuable: bool,
     issued_us: u64,
+    parked_us: u64,
     aborted: Option<Status>,
 }
 
@@ -207,6 +208,7 @@ impl Op {
             ends_anywhere: false,
             rescuable: false,
             issued_us: 0,
+            parked_us: 0,
             aborted: None,
         };
         Arc::pin_init(
@@ -319,8 +321,8 @@ impl Op {
         Ok(())
     }
 
-    /// Stops waiting for the commands of `slots`; they count as failed. Any context.
-    pub(crate) fn overtake(&self, slots: SlotSet) -> SlotSet {
+    /// Stops waiting for the commands of `slots` of the present round; they count as failed.
+    fn overtake(&self, slots: SlotSet) -> SlotSet {
         let mut inner = self.inner.lock();
         let late = inner.expected.intersect(slots);
         inner.expected = inner.expected.minus(late);
@@ -328,13 +330,36 @@ impl Op {
         late
     }
 
-    /// Stops waiting for `slots` and wakes the operation if it waited for them alone.
-    pub(crate) fn overtake_and_wake(self: &Arc<Self>, slots: SlotSet) {
-        if !self.overtake(slots).is_empty() {
+    /// Stops waiting for `slots` and goes on without. What waits in the members' queues is taken
+    /// out, what the devices have becomes orphans. Any context.
+    pub(crate) fn withdraw(self: &Arc<Self>, array: &Arc<Array>, slots: SlotSet) {
+        let (round, late) = {
+            let inner = self.inner.lock();
+            (inner.round, inner.expected.intersect(slots))
+        };
+        for slot in late.iter() {
+            let Some(member) = array.member(slot) else {
+                continue;
+            };
+            let ticket = Ticket {
+                op: self.index,
+                round,
+            };
+            let counted = member.withdraw(array, ticket);
             let mut inner = self.inner.lock();
-            if inner.expected.is_empty() {
-                self.wake_locked(&mut inner);
+            let expected = inner.round == round && inner.expected.contains(slot);
+            if expected {
+                inner.expected.remove(slot);
+                inner.errors.insert(slot);
             }
+            drop(inner);
+            if counted && !expected {
+                member.keep(array);
+            }
+        }
+        let mut inner = self.inner.lock();
+        if !late.is_empty() && inner.expected.is_empty() {
+            self.wake_locked(&mut inner);
         }
     }
 
@@ -348,15 +373,16 @@ impl Op {
         }
     }
 
-    /// Whether commands issued before `since_us` keep it waiting.
+    /// Whether it waits since before `since_us`.
     pub(crate) fn waits_since(&self, since_us: u64) -> bool {
         let inner = self.inner.lock();
-        inner.body.is_some() && !inner.expected.is_empty() && inner.issued_us < since_us
+        inner.body.is_some() && inner.parked_us < since_us
     }
 
     /// Ends the operation with an error as soon as it does not run; what is in flight becomes
     /// orphans.
-    pub(crate) fn abort(self: &Arc<Self>, status: Status) {
+    pub(crate) fn abort(self: &Arc<Self>, array: &Arc<Array>, status: Status) {
+        self.withdraw(array, array.geometry.all_slots());
         let mut inner = self.inner.lock();
         if inner.body.is_none() && !inner.running {
             return;
@@ -439,6 +465,7 @@ impl Op {
             return Some((body, columns));
         }
         inner.running = false;
+        inner.parked_us = now_us();
         inner.body = Some(body);
         inner.columns = Some(columns);
         None

@@ -16,14 +16,16 @@ use kernel::{
 use crate::{
     array::{Array, Owner},
     assemble::Incomplete,
-    kapi::{class::ControlClass, disk::Disk, sysfs::Kobject},
+    disk_io,
+    kapi::{class::ControlClass, device::MemberDevice, disk::Disk, sysfs::Kobject},
     member::Member,
     member_attrs::MemberDir,
     queues::Queues,
 };
 use eraid_core::{
     control::Excerpt,
-    refusal::Refusal,
+    refusal::{Errno, Refusal},
+    refuse,
     text::TextBuf,
     units::{Slot, Uuid},
 };
@@ -118,6 +120,28 @@ impl Registry {
         let _ = self.zombies.lock().push(zombie, GFP_KERNEL);
     }
 
+    /// Opens a member; says so when it still holds commands of a stopped array.
+    pub(crate) fn open_member(
+        &self,
+        path: &str,
+        read_only: bool,
+    ) -> Result<Arc<MemberDevice>, Refusal> {
+        disk_io::open(path, read_only).map_err(|refusal| {
+            let zombies = self.zombies.lock();
+            let dev = disk_io::dev_of(path);
+            let holds = |zombie: &&Zombie| Some(zombie.member.device.dev()) == dev;
+            match zombies.iter().find(holds) {
+                Some(zombie) if refusal.errno == Errno::Busy => refuse!(
+                    Errno::Busy,
+                    "opening {path}: it still holds {} commands of {}, which was stopped",
+                    zombie.member.in_flight(),
+                    zombie.array.name()
+                ),
+                _ => refusal,
+            }
+        })
+    }
+
     /// Lets go of devices that answered after all.
     fn reap(&self) {
         let mut zombies = self.zombies.lock();
@@ -172,7 +196,7 @@ impl Registry {
 fn unlink_slot(directory: Option<&Kobject<Array>>, slot: Slot) {
     if let (Some(directory), Ok(name)) = (
         directory,
-        crate::disk_io::c_name(format_args!("rd{slot}")),
+        disk_io::c_name(format_args!("rd{slot}")),
     ) {
         directory.unlink(&name);
     }
@@ -184,9 +208,9 @@ impl Owner for Registry {
             let mut running = self.running.lock();
             if let Some(running) = running.iter_mut().find(|r| Arc::ptr_eq(&r.array, array)) {
                 self.forget_removed(running);
-                while let Some(text) = array.next_uevent() {
+                while let Some((text, member)) = array.next_uevent() {
                     // Who missed it finds the state in the files.
-                    let _ = running.disk.uevent(&[text]);
+                    let _ = send(&running.disk, text, member.as_deref());
                 }
                 if array.take_changed() {
                     notify(running);
@@ -198,6 +222,17 @@ impl Owner for Registry {
 
     fn refused(&self, line: &[u8], refusal: &Refusal) {
         self.note_refusal(line, refusal);
+    }
+}
+
+/// Sends an event of the array, or of a member, to user space.
+fn send(disk: &Disk<Array>, text: &CStr, member: Option<&Member>) -> Result {
+    match member {
+        Some(member) => {
+            let name = disk_io::c_name(format_args!("ERAID_MEMBER={}", member.name()))?;
+            disk.uevent(&[text, &name])
+        }
+        None => disk.uevent(&[text]),
     }
 }
 

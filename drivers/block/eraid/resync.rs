@@ -19,7 +19,7 @@ use kernel::{
 use crate::{
     array::Array,
     flush::{After, Flush},
-    kapi::{command::CommandOp, trace},
+    kapi::{command::CommandOp, time::now_us, trace},
     op::{Context, Issue, Step, Work},
     pool::{Need, Reserved},
     xor::xor_all,
@@ -33,6 +33,9 @@ use eraid_core::{
 
 /// Workers of one array.
 const WORKERS: usize = 4;
+
+/// Time between two rounds over regions that could not be done.
+const PAUSE_US: u64 = 60_000_000;
 
 /// What is recomputed.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -64,12 +67,22 @@ impl Run {
     }
 }
 
+impl Run {
+    /// A worker is through; `true` when it was the last.
+    fn leave(&mut self) -> bool {
+        self.workers = self.workers.saturating_sub(1);
+        self.workers == 0
+    }
+}
+
 /// What `state` covers.
 struct State {
     run: Option<Run>,
     stopped: bool,
-    /// A region could not be done; not tried again before something changes.
-    stuck: bool,
+    /// Regions below this one were tried and could not be done.
+    from: u64,
+    /// All were tried: not again before then, or before the members change.
+    pause_until_us: u64,
     last: &'static str,
 }
 
@@ -105,7 +118,8 @@ impl Sync {
             state <- new_spinlock_irq!(State {
                 run: None,
                 stopped: false,
-                stuck: false,
+                from: 0,
+                pause_until_us: 0,
                 last: "none",
             }, "eraid::sync"),
         })
@@ -118,20 +132,25 @@ impl Sync {
 
     /// The members changed: what could not be done may be possible now.
     pub(crate) fn retry(&self) {
-        self.state.lock().stuck = false;
+        let mut state = self.state.lock();
+        state.from = 0;
+        state.pause_until_us = 0;
     }
 
     /// How far it is.
     pub(crate) fn progress(&self, first: impl Fn(RegionNo) -> StripeNo) -> Progress {
-        let state = self.state.lock();
-        let stripes = state.run.map(|run| {
+        let (run, last) = {
+            let state = self.state.lock();
+            (state.run, state.last)
+        };
+        let stripes = run.map(|run| {
             let first = first(run.region).get();
             let done = run.done().get().saturating_sub(first);
             (done, run.end.get().saturating_sub(first))
         });
         Progress {
-            action: state.run.map_or("idle", |run| run.goal.action()),
-            last: state.last,
+            action: run.map_or("idle", |run| run.goal.action()),
+            last,
             stripes,
         }
     }
@@ -166,8 +185,13 @@ impl Sync {
             }
         }
         run.failed |= stopped;
-        run.workers = run.workers.saturating_sub(1);
-        Err(run.workers == 0)
+        Err(run.leave())
+    }
+
+    /// A worker could not even be started; `true` when it was the last.
+    fn not_started(&self) -> bool {
+        let mut state = self.state.lock();
+        state.run.as_mut().is_some_and(Run::leave)
     }
 
     /// The run cannot be finished.
@@ -184,7 +208,7 @@ impl Sync {
         let run = state.run?;
         if run.failed {
             state.run = None;
-            state.stuck = true;
+            state.from = run.region.get() + 1;
             return None;
         }
         Some((run.region, run.goal))
@@ -195,7 +219,9 @@ impl Sync {
         let mut state = self.state.lock();
         if let Some(run) = state.run.take() {
             state.last = run.goal.action();
-            state.stuck |= !flushed;
+            if !flushed {
+                state.from = run.region.get() + 1;
+            }
         }
     }
 }
@@ -353,7 +379,8 @@ impl StripeSync {
         let at: Sector = cx.array.geometry.member_sector(self.stripe, self.rows.lo);
         for slot in slots.iter() {
             cx.prepare(slot, op, at, self.rows.len());
-            if let Some(cmd) = cx.columns.get_mut(slot) {
+            // Reads let others go first; writes hold the stripe exclusively and do not.
+            if let (CommandOp::Read, Some(cmd)) = (op, cx.columns.get_mut(slot)) {
                 cmd.ctx.class = Class::Extra;
             }
         }
@@ -398,13 +425,20 @@ impl StripeSync {
 impl Array {
     /// Takes up the next region that needs it, if nothing is in work. Task context.
     pub(crate) fn resync_begins(self: &Arc<Self>) {
-        {
+        let now = now_us();
+        let from = {
             let state = self.sync.state.lock();
-            if state.run.is_some() || state.stopped || state.stuck {
+            if state.run.is_some() || state.stopped || now < state.pause_until_us {
                 return;
             }
-        }
-        let Some((region, goal)) = self.next_work() else {
+            state.from
+        };
+        let Some((region, goal)) = self.next_work(from) else {
+            if from > 0 {
+                let mut state = self.sync.state.lock();
+                state.from = 0;
+                state.pause_until_us = now + PAUSE_US;
+            }
             return;
         };
         let (next, end) = self.with_superblock(|sb| sb.regions.stripes_of(region));
@@ -429,15 +463,20 @@ impl Array {
             goal.action(),
             region.get()
         );
+        self.note_change();
         for index in 0..WORKERS {
-            self.start_work(Work::Sync(StripeSync::new(index)));
+            let started = self.start_work(Work::Sync(StripeSync::new(index)));
+            if !started && self.sync.not_started() {
+                self.resync_ends();
+            }
         }
     }
 
     /// The last worker is through.
     fn resync_ends(self: &Arc<Self>) {
+        self.note_change();
         let Some((region, goal)) = self.sync.end() else {
-            array_warn!(self.name(), "the resync stopped: a member is missing or cannot be read");
+            array_warn!(self.name(), "a region could not be done: a member is missing or unreadable");
             return;
         };
         let total = self.with_superblock(|sb| {
@@ -445,7 +484,10 @@ impl Array {
             end.get().saturating_sub(first.get())
         });
         let sectors = total * u64::from(self.geometry.chunk());
+        self.queue_uevent(c"ERAID_EVENT=region_synced", None);
         trace::trace_sync(self.name(), goal.action(), sectors, sectors);
-        self.start_work(Work::Flush(Flush::with(After::Synced(region, goal))));
+        if !self.start_work(Work::Flush(Flush::with(After::Synced(region, goal)))) {
+            self.sync.close(false);
+        }
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     error::refused,
     flush::{After, Flush},
     kapi::{
-        device::DeviceEvents,
+        device::{wait_closed, DeviceEvents},
         disk::{Disk, DiskConfig},
         limits::{Limits, LimitsConfig},
         sysfs::Kobject,
@@ -33,8 +33,12 @@ use eraid_core::{
     units::{Micros, Slot},
 };
 
-/// How long a stop waits for requests, and how long for the members to be marked clean.
-const STOP_WAIT_MS: u64 = 3000;
+/// How long a stop waits for users to close the disk and for requests to end.
+const STOP_WAIT_US: u64 = 2_000_000;
+/// How long it waits for the members to be flushed and marked clean.
+const SETTLE_WAIT_US: u64 = 2_000_000;
+/// How long it waits for devices to be closed.
+const CLOSE_WAIT_MS: u32 = 2000;
 /// Steps of such waits.
 const STEP: Delta = Delta::from_millis(10);
 /// Requests without an answer for so long are failed by a stop.
@@ -98,7 +102,8 @@ impl Registry {
             }
         }
         array.begin();
-        array.queue_uevent(c"ERAID_EVENT=started");
+        array.queue_uevent(c"ERAID_EVENT=started", None);
+        array.note_change();
         array_info!(
             array.name(),
             "eraid{number} started: {}, {} of {} members",
@@ -188,7 +193,7 @@ impl Registry {
     /// nobody has claimed it, the requests that hang are failed so that their users can close it.
     pub(crate) fn stop(self: &Arc<Self>, target: StopTarget<'_>) -> Result<(), Refusal> {
         let _control = self.control.lock();
-        let deadline = now_us() + STOP_WAIT_MS * 1000;
+        let deadline = now_us() + STOP_WAIT_US;
         let running = loop {
             match self.take_idle(target)? {
                 Some(running) => break running,
@@ -239,23 +244,23 @@ impl Registry {
     /// Lets requests end, and marks the array as stopped cleanly, as far as the members answer.
     fn settle(&self, array: &Arc<Array>) {
         array.close();
-        if !wait_until(|| array.active() == 0) {
+        let idle = || array.active() == 0;
+        if !wait_until(now_us() + STOP_WAIT_US, idle) {
             array_warn!(array.name(), "requests without an answer are failed");
-            array.abort_all();
-            wait_until(|| array.active() == 0);
+            abort_all(array);
         }
         if array.read_only {
             return;
         }
+        let deadline = now_us() + SETTLE_WAIT_US;
         let flushed = !array.begin_clear_idle(Micros::ZERO)
             || (array.start_work(Work::Flush(Flush::with(After::Clear)))
-                && wait_until(|| array.active() == 0));
+                && wait_until(deadline, idle));
         if !flushed {
-            array.abort_all();
-            wait_until(|| array.active() == 0);
+            abort_all(array);
         }
         array.record_stop();
-        if !(wait_until(|| array.settled()) && flushed) {
+        if !(wait_until(deadline, || array.settled()) && flushed) {
             array_warn!(
                 array.name(),
                 "could not be marked clean on all members; what was written last is resynced"
@@ -280,6 +285,9 @@ impl Registry {
         }
         array.end();
         array_info!(array.name(), "stopped");
+        drop(array);
+        // So that members can be opened again at once.
+        wait_closed(CLOSE_WAIT_MS);
     }
 }
 
@@ -292,9 +300,14 @@ fn disconnect(array: &Array) {
     }
 }
 
-/// Waits until `done`, for [`STOP_WAIT_MS`] at most.
-fn wait_until(done: impl Fn() -> bool) -> bool {
-    let deadline = now_us() + STOP_WAIT_MS * 1000;
+/// Ends all operations; none of them waits for anything then.
+fn abort_all(array: &Arc<Array>) {
+    array.abort_all();
+    wait_until(now_us() + STOP_WAIT_US, || array.active() == 0);
+}
+
+/// Waits until `done`; `false` when it was not by `deadline`.
+fn wait_until(deadline: u64, done: impl Fn() -> bool) -> bool {
     while !done() {
         if now_us() > deadline {
             return false;

@@ -78,7 +78,8 @@ impl CommandContext for Sub {
             return;
         };
         member.completed(&array, &cmd, status);
-        array.returned(cmd, status);
+        let orphan = array.returned(cmd, status);
+        member.left_device(&array, orphan);
         member.leave(&array);
     }
 }

@@ -450,7 +450,7 @@ fn diverged(newest: &Candidate<'_>, candidate: &Candidate<'_>) -> Refusal {
 fn outdated(newest: &Candidate<'_>, candidate: &Candidate<'_>) -> Refusal {
     refuse!(
         Errno::Inval,
-        "{} is out of date (generation {}, {} has {}): leave it out and add it to the running array",
+        "{} is out of date (generation {}, {} has {}): leave it out",
         candidate.name,
         candidate.superblock.generation,
         newest.name,

@@ -128,6 +128,12 @@ impl Classes {
         self.orphans = self.orphans.saturating_add(1);
     }
 
+    /// A command reported by [`orphaned`](Self::orphaned) found its parent after all.
+    #[inline]
+    pub fn adopted(&mut self) {
+        self.orphans = self.orphans.saturating_sub(1);
+    }
+
     /// Whether so many commands never came back that the member gets only
     /// probes until some do.
     #[inline]

@@ -90,6 +90,18 @@ pub(crate) fn wait_closed(timeout_ms: u32) -> bool {
     CLOSING.wait_zero_timeout(timeout_ms)
 }
 
+/// The device number of the block device at `path`. Task context.
+///
+/// # Errors
+///
+/// [`ENOENT`], [`ENOTBLK`] and the like.
+pub(crate) fn lookup(path: &CStr) -> Result<u32> {
+    let mut dev = 0;
+    // SAFETY: The path is a C string, and `dev` is valid for writes.
+    to_result(unsafe { bindings::lookup_bdev(path.as_char_ptr(), &raw mut dev) })?;
+    Ok(dev)
+}
+
 /// What is known about the removal of a device.
 enum Removal {
     No,
