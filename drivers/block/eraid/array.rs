@@ -49,9 +49,10 @@ use eraid_core::{
     metapage::Side,
     plan_read::{self, ReadPlan, View},
     queue::Class,
-    refusal::Refusal,
+    refusal::{Errno, Refusal},
+    refuse,
     region::RegionState,
-    sitout::SitOut,
+    sitout::{self, SitOut},
     stripelock::{Bucket, Grant, Mode, Node, StripeLocks},
     superblock::{ArrayName, SlotState, Superblock},
     units::{Generation, Micros, RegionNo, Sector, Sectors, Slot, SlotSet, StripeNo, Uuid},
@@ -72,7 +73,7 @@ const BUCKETS: usize = 1024;
 const OP_SECTORS: u32 = 8192;
 /// Time between two looks at what needs looking after.
 const TICK_MS: u32 = 1000;
-/// A read without an answer for so long is answered by the other members.
+/// Reads of a member that finished nothing for so long are answered by the others.
 const STALL_US: u64 = 2_000_000;
 
 /// Storage of the stripe lock table.
@@ -166,6 +167,8 @@ pub(crate) struct Array {
     /// Members with so many commands without an answer that they get no more.
     shunned: Atomic<u64>,
     stopping: Atomic<bool>,
+    /// The members are let go of: nothing is written or recorded any more.
+    ended: Atomic<bool>,
     /// Operations that are not free.
     active: Atomic<u32>,
     #[pin]
@@ -315,6 +318,7 @@ impl Array {
                 avoid: Atomic::new(0),
                 shunned: Atomic::new(0),
                 stopping: Atomic::new(false),
+                ended: Atomic::new(false),
                 active: Atomic::new(0),
                 table <- new_spinlock_irq!(table, "eraid::table"),
                 meta <- meta,
@@ -355,15 +359,17 @@ impl Array {
 
     /// Notes whether a member is to be left alone. Any context.
     pub(crate) fn set_shunned(&self, slot: Slot, shunned: bool) {
-        let bit = SlotSet::single(slot).bits();
-        let mut old = self.shunned.load(Relaxed);
-        loop {
-            let new = if shunned { old | bit } else { old & !bit };
-            match self.shunned.cmpxchg(old, new, Relaxed) {
-                Ok(_) => return,
-                Err(now) => old = now,
-            }
-        }
+        set_bit(&self.shunned, slot, shunned);
+    }
+
+    /// Members the data cannot do without.
+    fn needed(&self) -> u32 {
+        u32::from(self.geometry.members() - self.geometry.parity())
+    }
+
+    /// Whether there are fewer members than the data needs.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.in_sync().len() < self.needed()
     }
 
     /// Slots without a member in sync.
@@ -388,7 +394,7 @@ impl Array {
     }
 
     /// The region of a stripe.
-    fn region_of(&self, stripe: StripeNo) -> RegionNo {
+    pub(crate) fn region_of(&self, stripe: StripeNo) -> RegionNo {
         self.with_superblock(|superblock| superblock.regions.region_of(stripe))
     }
 
@@ -428,6 +434,19 @@ impl Array {
     /// Whether a resync or recovery has the stripe in work.
     pub(crate) fn in_work(&self, stripe: StripeNo) -> bool {
         self.sync.in_work(stripe, self.region_of(stripe))
+    }
+}
+
+/// Sets or clears the bit of a slot.
+fn set_bit(bits: &Atomic<u64>, slot: Slot, on: bool) {
+    let bit = SlotSet::single(slot).bits();
+    let mut old = bits.load(Relaxed);
+    loop {
+        let new = if on { old | bit } else { old & !bit };
+        match bits.cmpxchg(old, new, Relaxed) {
+            Ok(_) => return,
+            Err(now) => old = now,
+        }
     }
 }
 
@@ -535,7 +554,7 @@ impl Pending {
             if let Some(band) = bands.nth(self.bands) {
                 self.bands += 1;
                 return Some(match read {
-                    true => op::Work::Read(StripeRead::new(band)),
+                    true => op::Work::Read(StripeRead::new(band, array.max_rows, SlotSet::EMPTY)),
                     false => op::Work::Write(StripeWrite::new(band)),
                 });
             }
@@ -820,6 +839,9 @@ impl Array {
     /// are returned.
     pub(crate) fn write_failed(self: &Arc<Self>, slots: SlotSet) -> SlotSet {
         let mut kept = SlotSet::EMPTY;
+        if self.has_ended() {
+            return kept;
+        }
         for slot in slots.iter() {
             if self.in_sync().contains(slot) && !self.fail_member(slot, "a write failed", false) {
                 kept.insert(slot);
@@ -835,9 +857,9 @@ impl Array {
         self.record_change(slot, || {
             let mut table = self.table.lock();
             let left = self.in_sync().without(slot);
-            let needed = u32::from(self.geometry.members() - self.geometry.parity());
+            let dispensable = left.len() >= self.needed();
             let entry = table.get_mut(slot.index())?;
-            if !anyway && left.len() < needed {
+            if !anyway && !dispensable {
                 return None;
             }
             entry.state = entry.state.after(MemberEvent::Fail)?;
@@ -845,12 +867,14 @@ impl Array {
             failed = entry.member.clone();
             self.in_sync.store(left.bits(), Relaxed);
             self.avoid.store(self.avoid().without(slot).bits(), Relaxed);
-            Some(SlotState::Faulty)
+            // Without it nothing can be written any more, so it misses nothing: the members may come
+            // back together as they are.
+            dispensable.then_some(SlotState::Faulty)
         });
         let Some(member) = failed else { return false };
         member.close(self);
         for op in self.ops.iter() {
-            op.withdraw(self, SlotSet::single(slot));
+            op.withdraw(self, None, SlotSet::single(slot));
         }
         self.sync.retry();
         self.report(&Event::failed(&member, reason));
@@ -867,13 +891,24 @@ impl Array {
         entry.member.take()
     }
 
-    /// Changes whether a member sits out. `reason` is for the event.
-    pub(crate) fn set_sit_out(self: &Arc<Self>, slot: Slot, sit_out: SitOut, reason: &str) {
+    /// Changes whether a member in sync sits out. `reason` is for the event.
+    pub(crate) fn set_sit_out(
+        self: &Arc<Self>,
+        slot: Slot,
+        sit_out: SitOut,
+        reason: &str,
+    ) -> Result<(), Refusal> {
         let (was, member) = {
             let mut table = self.table.lock();
-            let Some(entry) = table.get_mut(slot.index()) else {
-                return;
-            };
+            let sitting = self.avoid().without(slot).len() as u8;
+            let failed = self.missing().len() as u8;
+            let entry = table
+                .get_mut(slot.index())
+                .filter(|entry| entry.state == MemberState::InSync)
+                .ok_or_else(|| refuse!(Errno::Inval, "sit_out: the member is not in sync"))?;
+            if sit_out.is_out() {
+                sitout::admit(self.geometry.parity(), failed, 0, sitting)?;
+            }
             let was = core::mem::replace(&mut entry.sit_out, sit_out);
             let avoid = match sit_out.is_out() {
                 true => self.avoid().with(slot),
@@ -882,7 +917,7 @@ impl Array {
             self.avoid.store(avoid.bits(), Relaxed);
             (was, entry.member.clone())
         };
-        let Some(member) = member else { return };
+        let Some(member) = member else { return Ok(()) };
         match (was.is_out(), sit_out.is_out()) {
             (false, true) => {
                 // Who waits for it now is answered by the others.
@@ -893,14 +928,16 @@ impl Array {
             _ => {}
         }
         self.note_change();
+        Ok(())
     }
 
     /// Lets reads issued before `since_us` go on without `slots`, where others can answer.
     fn rescue(self: &Arc<Self>, since_us: u64, slots: SlotSet) -> [u64; 64] {
         let mut rescued = [0; 64];
         for op in self.ops.iter() {
-            let late = op.stalled(since_us).intersect(slots);
-            op.withdraw(self, late);
+            let (round, stalled) = op.stalled(since_us);
+            let late = stalled.intersect(slots);
+            op.withdraw(self, Some(round), late);
             for slot in late.iter() {
                 if let Some(count) = rescued.get_mut(slot.index()) {
                     *count += 1;
@@ -912,8 +949,7 @@ impl Array {
 
     /// A member's device is gone. Task context, under the device's holder lock.
     pub(crate) fn device_gone(self: &Arc<Self>, slot: Slot) {
-        let gone = SlotSet::from_bits(self.gone.load(Relaxed)).with(slot);
-        self.gone.store(gone.bits(), Relaxed);
+        set_bit(&self.gone, slot, true);
         self.queues.notify.kick::<Array, 2>(self);
     }
 
@@ -946,6 +982,7 @@ impl Array {
         if self.stopping.load(Relaxed) {
             return;
         }
+        self.queues.submit.arm_if_idle::<Array, 3>(self, TICK_MS);
         let now = now_us();
         self.end_sit_outs(now);
         self.rescue_stalled(now);
@@ -961,7 +998,6 @@ impl Array {
             }
         }
         self.queues.notify.kick::<Array, 2>(self);
-        self.queues.submit.arm_if_idle::<Array, 3>(self, TICK_MS);
     }
 
     fn end_sit_outs(self: &Arc<Self>, now: u64) {
@@ -971,13 +1007,27 @@ impl Array {
                 sit_out.expire(Micros::new(now))
             });
             if over == Some(true) {
-                self.set_sit_out(slot, SitOut::Off, "the time is over");
+                // It may have failed meanwhile.
+                let _ = self.set_sit_out(slot, SitOut::Off, "the time is over");
             }
         }
     }
 
+    /// Members whose device has had commands since before `since_us` and finished none.
+    fn silent(&self, since_us: u64) -> SlotSet {
+        let silent = |slot: &Slot| self.member(*slot).is_some_and(|m| m.is_silent(since_us));
+        self.in_sync().iter().filter(silent).collect()
+    }
+
+    /// Answers reads of members that do not answer, unless that is true of so many that it says
+    /// nothing about any of them.
     fn rescue_stalled(self: &Arc<Self>, now: u64) {
-        let rescued = self.rescue(now.saturating_sub(STALL_US), self.geometry.all_slots());
+        let since = now.saturating_sub(STALL_US);
+        let silent = self.silent(since);
+        if silent.is_empty() || silent.len() > u32::from(self.geometry.parity()) {
+            return;
+        }
+        let rescued = self.rescue(since, silent);
         for slot in self.geometry.all_slots().iter() {
             let count = rescued.get(slot.index()).copied().unwrap_or(0);
             if let (true, Some(member)) = (count > 0, self.member(slot)) {
@@ -994,13 +1044,28 @@ impl Array {
     }
 
     /// Looks after nothing any more. Task context, not from a job of the array.
-    pub(crate) fn end(self: &Arc<Self>) {
+    pub(crate) fn end_tick(self: &Arc<Self>) {
         workqueue::disable_delayed_sync::<Array, 3>(self);
     }
 
-    /// Whether commands issued before `since_us` keep requests waiting.
+    /// Records nothing any more: the members are let go of.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Relaxed);
+    }
+
+    /// Whether [`Self::end`] was called.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Relaxed)
+    }
+
+    /// Takes a member out of its slot, at the end.
+    pub(crate) fn release(&self, slot: Slot) -> Option<Arc<Member>> {
+        self.table.lock().get_mut(slot.index())?.member.take()
+    }
+
+    /// Whether a member has not answered since before `since_us`, and requests wait as long.
     pub(crate) fn is_stuck(&self, since_us: u64) -> bool {
-        self.ops.iter().any(|op| op.waits_since(since_us))
+        !self.silent(since_us).is_empty() && self.ops.iter().any(|op| op.waits_since(since_us))
     }
 
     /// Ends operations that commands issued before `since_us` keep waiting, with errors.

@@ -5,7 +5,7 @@
 use kernel::{prelude::*, sync::Arc};
 
 use crate::{
-    array::Parts,
+    array::{Array, Parts},
     disk_io::{self, PageIo},
     error::refused,
     kapi::{crc::crc32c, device::MemberDevice},
@@ -97,7 +97,8 @@ impl Registry {
                 continue;
             };
             let device = self.open_member(path, request.readonly)?;
-            let (superblock, side) = disk_io::read_superblock(&device)?;
+            let (superblock, side) = disk_io::read_superblock(&device)
+                .map_err(|unread| unread.refusal(&device))?;
             let found = Found {
                 device,
                 superblock,
@@ -143,9 +144,12 @@ impl Registry {
         options: Options,
         dev: Option<u32>,
     ) -> Result<(), Refusal> {
+        let number = self.choose_number(dev)?;
         let parts = self.prepare_parts(found, assembly, options)?;
         let block = parts.superblock.logical_block_size;
-        self.start(parts, block, dev)
+        let array =
+            Array::new(parts).map_err(|error| refused(error, "starting", "the array"))?;
+        self.start(array, block, number)
     }
 
     /// Makes of the members what an array is made of, and marks them as running.
@@ -177,9 +181,10 @@ impl Registry {
         };
         let mut parts = KBox::new(parts, GFP_KERNEL).map_err(no_memory)?;
         add_members(&mut parts, found, assembly)?;
+        record_members(&mut parts, assembly);
         if !options.readonly {
-            write_map(&mut parts, assembly)?;
-            mark_active(&mut parts, assembly)?;
+            write_map(&mut parts)?;
+            mark_active(&mut parts)?;
         }
         Ok(parts)
     }
@@ -346,8 +351,8 @@ fn resolve_doubt(
 /// Gives members that missed writes the map that says so, before anything says that they are in
 /// sync: should they be all that is left, they know what they lack.
 #[inline(never)]
-fn write_map(parts: &mut Parts, assembly: &Assembly) -> Result<(), Refusal> {
-    if assembly.caught_up.is_empty() {
+fn write_map(parts: &mut Parts) -> Result<(), Refusal> {
+    if parts.regions.is_empty() {
         return Ok(());
     }
     let mut io = PageIo::new()?;
@@ -367,20 +372,20 @@ fn write_map(parts: &mut Parts, assembly: &Assembly) -> Result<(), Refusal> {
         regionmap::encode(&mut io.page, crc32c, id, *generation, regions);
         let at = superblock.front.map.page(Side::of(*generation), number);
         for member in parts.members.iter().flatten() {
-            if !assembly.caught_up.contains(member.place) {
-                continue;
-            }
             if let Some(at) = at {
                 io.write(&member.device, at)?;
             }
         }
     }
+    for region in parts.regions.iter_mut() {
+        let written = region.begin_persist();
+        region.persisted(written);
+    }
     Ok(())
 }
 
-/// Writes to all members that the array runs, and without whom.
-#[inline(never)]
-fn mark_active(parts: &mut Parts, assembly: &Assembly) -> Result<(), Refusal> {
+/// Takes into the superblock who is there and who is not.
+fn record_members(parts: &mut Parts, assembly: &Assembly) {
     let superblock = &mut parts.superblock;
     let absent: SlotSet = assembly.absent(superblock);
     for slot in superblock.geometry.all_slots().iter() {
@@ -391,6 +396,12 @@ fn mark_active(parts: &mut Parts, assembly: &Assembly) -> Result<(), Refusal> {
             superblock.set_state(slot, SlotState::Missing);
         }
     }
+}
+
+/// Writes to all members that the array runs, and without whom.
+#[inline(never)]
+fn mark_active(parts: &mut Parts) -> Result<(), Refusal> {
+    let superblock = &mut parts.superblock;
     superblock.active = true;
     superblock.generation = superblock.generation.next();
     let mut io = PageIo::new()?;

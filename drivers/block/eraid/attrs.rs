@@ -191,10 +191,15 @@ fn show_status(array: &Array, text: &mut SysfsText<'_>) -> Result {
             ),
         )?;
     }
+    show_pool(array, text)?;
     for slot in array.geometry.all_slots().iter() {
+        // Room for what the longest line needs; the others have their own directories.
+        if text.remaining() < 200 {
+            return line(text, format_args!("  ..."));
+        }
         show_member(array, slot, text)?;
     }
-    show_pool(array, text)
+    Ok(())
 }
 
 fn show_member(

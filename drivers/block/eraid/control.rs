@@ -8,10 +8,16 @@ use kernel::{prelude::*, sync::Arc};
 
 use crate::{
     error::code_of,
-    kapi::sysfs::{Attr, Attributes, SysfsText},
+    kapi::{
+        device::wait_closed,
+        sysfs::{Attr, Attributes, SysfsText},
+    },
     registry::Registry,
 };
 use eraid_core::{control::parse_stop, refusal::Refusal};
+
+/// How long a refusal waits for devices to be closed.
+const CLOSE_WAIT_MS: u32 = 2000;
 
 impl Attributes for Registry {
     fn files() -> &'static [Attr<Self>] {
@@ -39,6 +45,8 @@ impl Attributes for Registry {
 /// Ends a write to a control file: a refusal is noted and becomes the write's error.
 fn finish(registry: &Arc<Registry>, line: &[u8], result: Result<(), Refusal>) -> Result {
     result.map_err(|refusal| {
+        // So that what was opened for nothing can be used again at once.
+        wait_closed(CLOSE_WAIT_MS);
         registry.note_refusal(line, &refusal);
         code_of(refusal.errno)
     })

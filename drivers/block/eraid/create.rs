@@ -5,7 +5,7 @@
 use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};
 
 use crate::{
-    array::Parts,
+    array::{Array, Parts},
     disk_io::{self, PageIo},
     error::refused,
     kapi::{
@@ -27,15 +27,16 @@ use eraid_core::{
     refuse,
     region::RegionState,
     regionmap::{self, Region, Regions, REGION_SHIFT_MAX, REGION_SHIFT_MIN},
-    signature,
     superblock::{ArrayName, Policy, SlotRecord, SlotState, Superblock},
     units::{Generation, Sectors, Slot, Uuid},
 };
 
-/// What is zeroed at the start of a member, and at its end where nothing of the array lies: all that
-/// is searched for signatures.
-const HEAD_BYTES: usize = signature::HEAD;
-const TAIL_BYTES: usize = signature::TAIL;
+/// What is zeroed at the start of a member, up to superblock B, and at its end, where nothing of the
+/// array lies: all places where signatures are known to be.
+const HEAD_BYTES: usize = 1 << 20;
+const TAIL_BYTES: usize = 512 << 10;
+/// Zeroed at once.
+const ZERO_BYTES: usize = 256 << 10;
 /// Generation of all metadata of a new array.
 const FIRST: Generation = Generation::new(1);
 /// Largest logical block size of a member.
@@ -50,17 +51,23 @@ impl Registry {
         let create = parse_create(line)?;
         let _control = self.control.lock();
         self.check_free(create.name)?;
+        let number = self.choose_number(create.dev)?;
         let devices = self.open_members(&create)?;
         let superblock = describe(&create, &devices)?;
+        let block = superblock.logical_block_size;
         let regions = first_regions(&superblock, create.assume_clean);
-        for (index, device) in devices.iter().enumerate() {
-            if let Some(device) = device {
-                format_member(device, &superblock, index, regions)?;
-            }
+        // All that may fail for other reasons than the members comes before the first write to them.
+        let template = disk_io::clone_superblock(&superblock)
+            .map_err(|error| refused(error, "creating", create.name))?;
+        let mut io = PageIo::new()?;
+        let parts = self.parts_of_new(superblock, &devices, regions)?;
+        let array = Array::new(parts).map_err(|error| refused(error, "creating", create.name))?;
+        let started = format_members(&devices, &template, regions)
+            .and_then(|()| self.start(array, block, number));
+        if started.is_err() {
+            unformat(&devices, &mut io);
         }
-        let parts = self.parts_of_new(superblock, devices, regions)?;
-        let block = parts.superblock.logical_block_size;
-        self.start(parts, block, create.dev)
+        started
     }
 
     /// Opens and checks all members.
@@ -72,6 +79,7 @@ impl Registry {
                 MemberSpec::Missing => None,
                 MemberSpec::Path(path) => {
                     let device = self.open_member(path, false)?;
+                    check_shape(&device)?;
                     if !create.force {
                         disk_io::check_blank(&device)?;
                     }
@@ -98,14 +106,14 @@ impl Registry {
     fn parts_of_new(
         self: &Arc<Self>,
         superblock: KBox<Superblock>,
-        devices: Devices,
+        devices: &Devices,
         region: Region,
     ) -> Result<KBox<Parts>, Refusal> {
         let make = || -> Result<KBox<Parts>> {
             let mut members = KVec::with_capacity(devices.len(), GFP_KERNEL)?;
-            for (device, slot) in devices.into_iter().zip(superblock.geometry.all_slots().iter()) {
+            for (device, slot) in devices.iter().zip(superblock.geometry.all_slots().iter()) {
                 let member = match device {
-                    Some(device) => Some(Member::of(&superblock, slot, device)?),
+                    Some(device) => Some(Member::of(&superblock, slot, device.clone())?),
                     None => None,
                 };
                 members.push(member, GFP_KERNEL)?;
@@ -146,6 +154,22 @@ impl Member {
     }
 }
 
+/// Refuses a device that is too small, or whose blocks are too large.
+fn check_shape(device: &MemberDevice) -> Result<(), Refusal> {
+    FrontLayout::for_member(Sectors::new(device.size_sectors())).map_err(|refusal| {
+        refuse!(refusal.errno, "{}: {}", disk_io::name(device), refusal.as_str())
+    })?;
+    let block = device.logical_block_size();
+    if block > BLOCK_MAX {
+        return Err(refuse!(
+            Errno::Inval,
+            "{} has logical blocks of {block} bytes, at most {BLOCK_MAX} are supported",
+            disk_io::name(device)
+        ));
+    }
+    Ok(())
+}
+
 /// The superblock of a new array, as it is to be when it starts.
 #[inline(never)]
 fn describe(create: &Create<'_>, devices: &Devices) -> Result<KBox<Superblock>, Refusal> {
@@ -154,20 +178,8 @@ fn describe(create: &Create<'_>, devices: &Devices) -> Result<KBox<Superblock>, 
     let smallest = sizes
         .min()
         .ok_or_else(|| refuse!(Errno::Inval, "an array needs members"))?;
-    for device in present() {
-        // The message is to name the member.
-        FrontLayout::for_member(Sectors::new(device.size_sectors())).map_err(|refusal| {
-            refuse!(refusal.errno, "{}: {}", disk_io::name(device), refusal.as_str())
-        })?;
-    }
     let block = present().map(|device| device.logical_block_size()).max();
     let block = block.unwrap_or(512);
-    if block > BLOCK_MAX {
-        return Err(refuse!(
-            Errno::Inval,
-            "a member has logical blocks of {block} bytes, at most {BLOCK_MAX} are supported"
-        ));
-    }
     let front = FrontLayout::for_member(smallest)?;
     let count = create.members.count();
     let geometry = Geometry::new(create.level, count, create.chunk, front.component(smallest))?;
@@ -224,6 +236,30 @@ fn first_regions(superblock: &Superblock, assume_clean: bool) -> Region {
     }
 }
 
+/// Writes what the members of a new array carry.
+fn format_members(
+    devices: &Devices,
+    superblock: &Superblock,
+    regions: Region,
+) -> Result<(), Refusal> {
+    for (index, device) in devices.iter().enumerate() {
+        if let Some(device) = device {
+            format_member(device, superblock, index, regions)?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes the superblocks of an array that never ran off its members again, as far as they answer.
+fn unformat(devices: &Devices, io: &mut PageIo) {
+    io.page.fill(0);
+    for device in devices.iter().flatten() {
+        for side in Side::BOTH {
+            let _ = io.write(device, superblock_at(side));
+        }
+    }
+}
+
 /// Writes everything a new member carries, the superblocks last.
 #[inline(never)]
 fn format_member(
@@ -265,14 +301,19 @@ fn format_member(
 #[inline(never)]
 fn zero(device: &MemberDevice) -> Result<(), Refusal> {
     let zero = || -> Result {
-        let buf = PageBuf::zeroed(HEAD_BYTES.max(TAIL_BYTES) / PAGE_SIZE)?;
-        device.write_sync(0, &buf, 0, HEAD_BYTES, SyncFlags::NONE)?;
-        let end = device.size_sectors() - TAIL_BYTES as u64 / 512;
-        // Where the size is no multiple of 4 KiB the last sectors are part of it.
+        let buf = PageBuf::zeroed(ZERO_BYTES / PAGE_SIZE)?;
+        // The size may change any time; what counts is that of one moment.
+        let size = device.size_sectors();
         let block = u64::from(device.logical_block_size() / 512).max(1);
-        let end = end.next_multiple_of(block);
-        let len = (device.size_sectors() - end) as usize * 512;
-        device.write_sync(end, &buf, 0, len, SyncFlags::NONE)
+        let tail = size.checked_sub(TAIL_BYTES as u64 / 512).ok_or(ENODEV)?;
+        let tail = tail.next_multiple_of(block);
+        for (start, end) in [(0, HEAD_BYTES as u64 / 512), (tail, size)] {
+            for at in (start..end).step_by(ZERO_BYTES / 512) {
+                let len = end.saturating_sub(at).min(ZERO_BYTES as u64 / 512);
+                device.write_sync(at, &buf, 0, len as usize * 512, SyncFlags::NONE)?;
+            }
+        }
+        Ok(())
     };
     zero().map_err(|error| refused(error, "zeroing the ends of", disk_io::name(device)))
 }

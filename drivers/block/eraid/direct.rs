@@ -32,6 +32,8 @@ enum Phase {
     /// Pieces of `failed` members are read anew, one by one; `done` of them are settled.
     Fallback {
         failed: SlotSet,
+        /// They were asked; else the plan was outdated before.
+        issued: bool,
         done: usize,
         current: Option<StripeRead>,
     },
@@ -113,6 +115,7 @@ impl Direct {
                         cx.give_back_all();
                         Phase::Fallback {
                             failed: slots,
+                            issued: false,
                             done: 0,
                             current: None,
                         }
@@ -131,12 +134,14 @@ impl Direct {
                     }
                     self.phase = Phase::Fallback {
                         failed: cx.errors,
+                        issued: true,
                         done: 0,
                         current: None,
                     };
                 }
                 Phase::Fallback {
                     failed,
+                    issued,
                     done,
                     current,
                 } => {
@@ -146,13 +151,14 @@ impl Direct {
                         }
                         *done += 1;
                     }
-                    let (failed, done) = (*failed, *done);
+                    let (failed, done, issued) = (*failed, *done, *issued);
+                    let max_rows = cx.array.max_rows;
                     let Some(piece) = self.failed_piece(cx, failed, done) else {
                         return Step::Done;
                     };
                     if let Phase::Fallback { current, .. } = &mut self.phase {
-                        let bad = if self.waited { SlotSet::EMPTY } else { failed };
-                        *current = Some(StripeRead::without(band_of(&piece), bad));
+                        let bad = if issued { failed } else { SlotSet::EMPTY };
+                        *current = Some(StripeRead::new(band_of(&piece), max_rows, bad));
                     }
                 }
             }

@@ -21,7 +21,7 @@ use eraid_core::{
     refusal::{Errno, Refusal},
     refuse,
     signature,
-    superblock::{choose, Superblock},
+    superblock::{choose, SbError, Superblock},
     text::TextBuf,
     units::{Sector, Sectors},
 };
@@ -112,20 +112,46 @@ pub(crate) fn dev_of(path: &str) -> Option<u32> {
     device::lookup(&path).ok()
 }
 
+/// Why there is no superblock of a device.
+pub(crate) enum Unread {
+    /// The device did not deliver it.
+    Device(Refusal),
+    /// It is not one to be believed.
+    Superblock(SbError),
+}
+
+impl Unread {
+    /// What the administrator is told.
+    pub(crate) fn refusal(self, device: &MemberDevice) -> Refusal {
+        match self {
+            Unread::Device(refusal) => refusal,
+            Unread::Superblock(error) => unreadable(name(device), error),
+        }
+    }
+}
+
 /// The newer superblock of a device, and where it lies.
 pub(crate) fn read_superblock(
     device: &MemberDevice,
-) -> Result<(KBox<Superblock>, Side), Refusal> {
-    let mut io = PageIo::new()?;
-    let no_memory = |error| refused(error, "reading", name(device));
+) -> Result<(KBox<Superblock>, Side), Unread> {
+    let mut io = PageIo::new().map_err(Unread::Device)?;
+    let no_memory = |error| Unread::Device(refused(error, "reading", name(device)));
     let mut copies = [
         blank_superblock().map_err(no_memory)?,
         blank_superblock().map_err(no_memory)?,
     ];
     let mut errors = [None; 2];
+    let mut unreadable_sides = 0;
     for ((side, copy), error) in Side::BOTH.iter().zip(&mut copies).zip(&mut errors) {
-        io.read(device, layout::superblock(*side))?;
-        *error = copy.decode_into(&io.page, crc32c).err();
+        match io.read(device, layout::superblock(*side)) {
+            Ok(()) => *error = copy.decode_into(&io.page, crc32c).err(),
+            // There are two of them for this.
+            Err(_) if unreadable_sides == 0 => {
+                unreadable_sides += 1;
+                *error = Some(SbError::Crc);
+            }
+            Err(refusal) => return Err(Unread::Device(refusal)),
+        }
     }
     let [a, b] = copies;
     let side = match (errors[0], errors[1]) {
@@ -137,7 +163,7 @@ pub(crate) fn read_superblock(
     match side {
         Ok(Side::A) => Ok((a, Side::A)),
         Ok(Side::B) => Ok((b, Side::B)),
-        Err(error) => Err(unreadable(name(device), error)),
+        Err(error) => Err(Unread::Superblock(error)),
     }
 }
 
@@ -153,10 +179,16 @@ pub(crate) fn check_blank(device: &MemberDevice) -> Result<(), Refusal> {
                 superblock.name.as_str()
             ))
         }
-        Err(refusal) if refusal.errno == Errno::Io || refusal.errno == Errno::NoMem => {
-            return Err(refusal)
+        Err(Unread::Superblock(SbError::NotOurs)) => {}
+        Err(Unread::Superblock(error)) => {
+            return Err(refuse!(
+                Errno::Exist,
+                "{} {}; force=1 overwrites it",
+                name(device),
+                error.as_str()
+            ))
         }
-        Err(_) => {}
+        Err(Unread::Device(refusal)) => return Err(refusal),
     }
     let size = device.size_sectors();
     let (head, tail) = read_ends(device, size)

@@ -50,6 +50,13 @@ impl Flush {
             match self.phase {
                 Phase::Reserve => {
                     let slots = cx.array.in_sync();
+                    if cx.array.is_broken() {
+                        if let Some(request) = cx.request {
+                            request.fail(Status::IOERR);
+                        }
+                        self.end(cx, false);
+                        return Step::Done;
+                    }
                     let need = Need { slots, pages: 0 };
                     match cx.array.pool.reserve(cx.op.index, need, cx.columns) {
                         Reserved::Yes(next) => cx.array.wake(next),
@@ -65,7 +72,8 @@ impl Flush {
                 Phase::Flushing => {
                     cx.give_back_all();
                     let kept = cx.array.write_failed(cx.errors);
-                    if !kept.is_empty() {
+                    let lost = !cx.errors.is_empty() && cx.array.is_broken();
+                    if !kept.is_empty() || lost {
                         if let Some(request) = cx.request {
                             request.fail(Status::IOERR);
                         }

@@ -98,6 +98,8 @@ pub(crate) struct Member {
     pub(crate) counters: Counters,
     /// Commands in the device or waiting here, orphans included.
     in_flight: Atomic<u32>,
+    /// When the device last finished a command, or got one while it held none.
+    last_done_us: Atomic<u64>,
     #[pin]
     queue: SpinLockIrq<Queue>,
     #[pin]
@@ -132,7 +134,8 @@ impl Member {
         };
         let queue = Queue {
             classes: Classes::new(depth, ORPHAN_CAP),
-            ordinary: Ring::new(commands)?,
+            // Besides the pool's commands there are two for metadata.
+            ordinary: Ring::new(commands + 2)?,
             extra: Ring::new(commands)?,
             closed: false,
         };
@@ -144,6 +147,7 @@ impl Member {
                 device,
                 counters: Counters::new(),
                 in_flight: Atomic::new(0),
+                last_done_us: Atomic::new(0),
                 queue <- new_spinlock_irq!(queue, "eraid::member"),
                 dispatch <- new_work!("eraid::member"),
             }),
@@ -182,7 +186,13 @@ impl Member {
         array.queues.submit.kick::<Member, 0>(self);
     }
 
-    /// Takes a command; one that it does not take any more is returned. Task context.
+    /// Whether the device has commands and has finished none since before `since_us`.
+    pub(crate) fn is_silent(&self, since_us: u64) -> bool {
+        let queue = self.queue.lock();
+        queue.classes.in_device() > 0 && self.last_done_us.load(Relaxed) < since_us
+    }
+
+    /// Takes a command; one that it does not take any more is returned. Any context.
     pub(crate) fn submit(self: &Arc<Self>, array: &Arc<Array>, mut cmd: Cmd) -> Result<(), Cmd> {
         let class = cmd.ctx.class;
         let mut queue = self.queue.lock();
@@ -200,7 +210,9 @@ impl Member {
         }
         queue.classes.enqueued(class);
         drop(queue);
-        self.pump();
+        // Sending may wait for a tag of the device. In a work item of its own a member that does not
+        // answer keeps nobody waiting but itself.
+        array.queues.submit.kick::<Member, 0>(self);
         Ok(())
     }
 
@@ -214,8 +226,11 @@ impl Member {
             let Some(mut cmd) = queue.list(class).pop_front() else {
                 return;
             };
-            drop(queue);
             cmd.ctx.dispatched_us = now_us();
+            if queue.classes.in_device() == 1 {
+                self.last_done_us.store(cmd.ctx.dispatched_us, Relaxed);
+            }
+            drop(queue);
             if let Some(array) = &cmd.ctx.array {
                 trace::trace_subreq_issue(&self.describe(array, &cmd));
             }
@@ -254,9 +269,7 @@ impl Member {
             }
         }
         queue.classes.orphaned();
-        let full = queue.classes.only_probes();
-        drop(queue);
-        array.set_shunned(self.place, full);
+        array.set_shunned(self.place, queue.classes.only_probes());
         true
     }
 
@@ -264,9 +277,7 @@ impl Member {
     pub(crate) fn keep(&self, array: &Array) {
         let mut queue = self.queue.lock();
         queue.classes.adopted();
-        let full = queue.classes.only_probes();
-        drop(queue);
-        array.set_shunned(self.place, full);
+        array.set_shunned(self.place, queue.classes.only_probes());
     }
 
     /// A command left the device; `orphan` when nobody waited for it. Any context.
@@ -274,12 +285,12 @@ impl Member {
         let mut queue = self.queue.lock();
         queue.classes.completed(orphan);
         let more = !queue.ordinary.is_empty() || !queue.extra.is_empty();
-        let full = queue.classes.only_probes();
-        drop(queue);
+        self.last_done_us.store(now_us(), Relaxed);
         if orphan {
             self.counters.orphans.fetch_add(1, Relaxed);
-            array.set_shunned(self.place, full);
+            array.set_shunned(self.place, queue.classes.only_probes());
         }
+        drop(queue);
         if more {
             array.queues.submit.kick::<Member, 0>(self);
         }

@@ -134,20 +134,7 @@ impl MemberDir {
     fn set_sit_out(&self, bytes: &[u8]) -> Result<(), Refusal> {
         let request = sitout::Request::parse(bytes)?;
         let (array, slot) = (&self.array, self.member.place);
-        if self.state() != MemberState::InSync {
-            return Err(refuse!(
-                Errno::Inval,
-                "sit_out: {} is not in sync",
-                self.member.name()
-            ));
-        }
-        if request != sitout::Request::End {
-            let sitting = array.avoid().without(slot).len() as u8;
-            let failed = array.missing().len() as u8;
-            sitout::admit(array.geometry.parity(), failed, 0, sitting)?;
-        }
         let sit_out = SitOut::after(request, Micros::new(now_us()));
-        array.set_sit_out(slot, sit_out, "the administrator says so");
-        Ok(())
+        array.set_sit_out(slot, sit_out, "the administrator says so")
     }
 }

@@ -345,6 +345,9 @@ impl Array {
         if let Some(region) = inner.region_mut(stripe) {
             region.note_torn();
         }
+        drop(inner);
+        // A resync that passed the stripe proves nothing about it any more.
+        self.sync.give_up_in(self.region_of(stripe));
     }
 
     /// Whether it is durable that `missed` lack writes in the region of `stripe`, and that failed
@@ -364,12 +367,13 @@ impl Array {
         recorded
     }
 
-    /// Whether it is durable that failed members failed; else operation `op` is woken when it may
-    /// ask again.
+    /// Whether it is durable that failed members failed and what they lack; else operation `op` is
+    /// woken when it may ask again.
     pub(crate) fn failures_recorded(self: &Arc<Self>, op: &Op) -> bool {
         let live = self.in_sync();
         let mut inner = self.meta.inner.lock();
-        let recorded = inner.failures_recorded(live);
+        let owed = inner.regions.iter().any(RegionState::owes_stale);
+        let recorded = inner.failures_recorded(live) && !owed;
         if !recorded {
             inner.wait(op.index);
             drop(inner);
@@ -468,22 +472,25 @@ impl Array {
 
 /// The superblock.
 impl Array {
-    /// Changes the table of members and the superblock in one step, so that nobody sees a member
+    /// Fails a member in the table and in the superblock in one step, so that nobody sees a member
     /// gone whose failure is not yet to be recorded. `change`
     /// returns the state to record, or `None` when there is nothing to change.
     pub(crate) fn record_change(
         self: &Arc<Self>,
         slot: Slot,
         change: impl FnOnce() -> Option<SlotState>,
-    ) -> bool {
+    ) {
         let mut inner = self.meta.inner.lock();
-        let Some(state) = change() else { return false };
-        inner.superblock.set_state(slot, state);
-        inner.superblock.generation = inner.superblock.generation.next();
-        inner.failure = inner.superblock.generation;
+        if let Some(state) = change() {
+            inner.superblock.set_state(slot, state);
+            inner.superblock.generation = inner.superblock.generation.next();
+            inner.failure = inner.superblock.generation;
+            for region in inner.regions.iter_mut() {
+                region.member_failed(slot);
+            }
+        }
         drop(inner);
         self.kick_meta();
-        true
     }
 
     /// Records that the array is stopped.
@@ -553,7 +560,7 @@ impl Array {
 
     /// Starts what can be started and wakes who may go on. The job of the `meta` queue.
     pub(crate) fn run_meta(self: &Arc<Self>) {
-        if self.read_only {
+        if self.read_only || self.has_ended() {
             return;
         }
         self.fail_broken();
@@ -600,6 +607,7 @@ impl Array {
         // Nothing would be left without them. The copy stays behind, and who waits goes on: there
         // is no other member that could be trusted more.
         let mut inner = self.meta.inner.lock();
+        inner.progress = true;
         inner.tolerated = inner.tolerated.union(kept);
         let newest = inner.superblock.generation;
         for slot in kept.iter() {

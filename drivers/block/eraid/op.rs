@@ -124,12 +124,17 @@ pub(crate) struct Context<'a> {
     pub(crate) errors: SlotSet,
     /// The stripe lock asked for last has been granted.
     pub(crate) granted: bool,
+    /// Members whose device still has a command of the last round.
+    pub(crate) left: SlotSet,
 }
 
 struct Body {
     work: Work,
     request: Option<Request>,
 }
+
+/// What a context needs to run an operation.
+type Taken = (Arc<Array>, Body, Columns);
 
 /// What [`Op::inner`] covers.
 struct Inner {
@@ -152,6 +157,8 @@ struct Inner {
     issued_us: u64,
     parked_us: u64,
     aborted: Option<Status>,
+    /// Members whose device still has a command of this round that nobody waits for.
+    left: SlotSet,
 }
 
 /// A slot of the table of operations.
@@ -210,6 +217,7 @@ impl Op {
             issued_us: 0,
             parked_us: 0,
             aborted: None,
+            left: SlotSet::EMPTY,
         };
         Arc::pin_init(
             pin_init!(Self {
@@ -266,6 +274,7 @@ impl Op {
             inner.round = inner.round.wrapping_add(1);
             inner.expected = slots;
             inner.errors = SlotSet::EMPTY;
+            inner.left = SlotSet::EMPTY;
             inner.ends_anywhere = how.ends_anywhere;
             inner.rescuable = how.rescuable;
             inner.issued_us = now_us();
@@ -280,7 +289,9 @@ impl Op {
                 cx.array.submit(cmd);
             } else {
                 // Nothing was reserved for it: as if the member were not there.
-                self.overtake(SlotSet::single(slot));
+                let mut inner = self.inner.lock();
+                inner.expected.remove(slot);
+                inner.errors.insert(slot);
             }
         }
         // Nothing to wait for: all of it may have ended before this.
@@ -312,29 +323,30 @@ impl Op {
         if !inner.expected.is_empty() {
             return Ok(());
         }
-        if inner.ends_anywhere && inner.errors.is_empty() && !inner.running {
+        if inner.ends_anywhere && inner.errors.is_empty() {
+            // Taken under this hold: whatever comes into the slot later is not for this context.
+            let taken = Self::take_locked(&mut inner);
             drop(inner);
-            self.run();
+            if let Some(taken) = taken {
+                self.run_taken(taken);
+            }
         } else {
             self.wake_locked(&mut inner);
         }
         Ok(())
     }
 
-    /// Stops waiting for the commands of `slots` of the present round; they count as failed.
-    fn overtake(&self, slots: SlotSet) -> SlotSet {
-        let mut inner = self.inner.lock();
-        let late = inner.expected.intersect(slots);
-        inner.expected = inner.expected.minus(late);
-        inner.errors = inner.errors.union(late);
-        late
-    }
-
     /// Stops waiting for `slots` and goes on without. What waits in the members' queues is taken
     /// out, what the devices have becomes orphans. Any context.
-    pub(crate) fn withdraw(self: &Arc<Self>, array: &Arc<Array>, slots: SlotSet) {
+    ///
+    /// Only while the operation is in the round `of`, where one is given: later ones are none of the
+    /// caller's business.
+    pub(crate) fn withdraw(self: &Arc<Self>, array: &Arc<Array>, of: Option<u32>, slots: SlotSet) {
         let (round, late) = {
             let inner = self.inner.lock();
+            if of.is_some_and(|round| round != inner.round) {
+                return;
+            }
             (inner.round, inner.expected.intersect(slots))
         };
         for slot in late.iter() {
@@ -351,6 +363,9 @@ impl Op {
             if expected {
                 inner.expected.remove(slot);
                 inner.errors.insert(slot);
+                if counted {
+                    inner.left.insert(slot);
+                }
             }
             drop(inner);
             if counted && !expected {
@@ -363,13 +378,14 @@ impl Op {
         }
     }
 
-    /// Slots that have kept a read waiting since before `since_us` and that others can answer for.
-    pub(crate) fn stalled(&self, since_us: u64) -> SlotSet {
+    /// Slots that have kept a read waiting since before `since_us` and that others can answer for,
+    /// and the round in which they do.
+    pub(crate) fn stalled(&self, since_us: u64) -> (u32, SlotSet) {
         let inner = self.inner.lock();
-        if inner.rescuable && !inner.running && inner.issued_us < since_us {
-            inner.expected
-        } else {
-            SlotSet::EMPTY
+        let stalled = inner.rescuable && !inner.running && inner.issued_us < since_us;
+        match stalled {
+            true => (inner.round, inner.expected),
+            false => (inner.round, SlotSet::EMPTY),
         }
     }
 
@@ -382,23 +398,32 @@ impl Op {
     /// Ends the operation with an error as soon as it does not run; what is in flight becomes
     /// orphans.
     pub(crate) fn abort(self: &Arc<Self>, array: &Arc<Array>, status: Status) {
-        self.withdraw(array, array.geometry.all_slots());
-        let mut inner = self.inner.lock();
-        if inner.body.is_none() && !inner.running {
-            return;
+        {
+            let mut inner = self.inner.lock();
+            if inner.body.is_none() && !inner.running {
+                return;
+            }
+            inner.aborted = Some(status);
         }
-        inner.aborted = Some(status);
-        inner.expected = SlotSet::EMPTY;
-        self.wake_locked(&mut inner);
+        self.withdraw(array, None, array.geometry.all_slots());
+        let mut inner = self.inner.lock();
+        // Unless it ended meanwhile, and the slot is another's.
+        if inner.aborted.is_some() {
+            self.wake_locked(&mut inner);
+        }
     }
 
     /// Runs the operation until it waits or ends.
     fn run(self: &Arc<Self>) {
-        let Some((array, mut body, mut columns)) = self.take() else {
-            return;
-        };
+        let taken = Self::take_locked(&mut self.inner.lock());
+        if let Some(taken) = taken {
+            self.run_taken(taken);
+        }
+    }
+
+    fn run_taken(self: &Arc<Self>, (array, mut body, mut columns): Taken) {
         loop {
-            let (errors, granted, aborted) = self.collect(&mut columns);
+            let (errors, granted, aborted, left) = self.collect(&mut columns);
             let mut cx = Context {
                 array: &array,
                 op: self,
@@ -406,6 +431,7 @@ impl Op {
                 columns: &mut columns,
                 errors,
                 granted,
+                left,
             };
             let step = match aborted {
                 Some(status) => body.work.abort(&mut cx, status),
@@ -423,8 +449,7 @@ impl Op {
     }
 
     /// Takes the body to run it; `None` when somebody else does, or there is nothing to do yet.
-    fn take(&self) -> Option<(Arc<Array>, Body, Columns)> {
-        let mut inner = self.inner.lock();
+    fn take_locked(inner: &mut Inner) -> Option<Taken> {
         if inner.running {
             inner.woken = true;
             return None;
@@ -441,7 +466,7 @@ impl Op {
     }
 
     /// Moves what came back into the columns.
-    fn collect(&self, columns: &mut Columns) -> (SlotSet, bool, Option<Status>) {
+    fn collect(&self, columns: &mut Columns) -> (SlotSet, bool, Option<Status>, SlotSet) {
         let mut inner = self.inner.lock();
         for (place, cmd) in columns
             .commands
@@ -452,7 +477,7 @@ impl Op {
                 *place = Some(cmd);
             }
         }
-        (inner.errors, inner.granted, inner.aborted)
+        (inner.errors, inner.granted, inner.aborted, inner.left)
     }
 
     /// Puts the body back, unless there is something to do already.
@@ -478,6 +503,7 @@ impl Op {
         let mut inner = self.inner.lock();
         inner.round = inner.round.wrapping_add(1);
         inner.expected = SlotSet::EMPTY;
+        inner.aborted = None;
         inner.columns = Some(columns);
         inner.running = false;
         let held = inner.array.take();

@@ -40,6 +40,8 @@ pub(crate) struct StripeRead {
     band: Band,
     /// The rows being read; a part of the band's when single blocks are tried.
     rows: Rows,
+    /// Rows read at a time.
+    step: u32,
     /// Single blocks, and nothing overtakes a read any more.
     last_ditch: bool,
     /// Members found unreadable in these rows.
@@ -48,20 +50,19 @@ pub(crate) struct StripeRead {
 }
 
 impl StripeRead {
-    /// Reads `band`.
-    pub(crate) fn new(band: Band) -> Self {
-        Self::without(band, SlotSet::EMPTY)
-    }
-
-    /// Reads `band` when the members of `bad` were just found unreadable.
-    pub(crate) fn without(band: Band, bad: SlotSet) -> Self {
-        Self {
+    /// Reads `band`, at most `max_rows` at a time, when the members of `bad` were just found
+    /// unreadable.
+    pub(crate) fn new(band: Band, max_rows: u32, bad: SlotSet) -> Self {
+        let mut read = Self {
             band,
             rows: band.rows,
+            step: max_rows,
             last_ditch: false,
             bad,
             phase: Phase::Reserve,
-        }
+        };
+        read.rows = read.step_from(band.rows.lo);
+        read
     }
 
     pub(crate) fn advance(&mut self, cx: &mut Context<'_>) -> Step {
@@ -92,10 +93,10 @@ impl StripeRead {
                     None if self.retry_single_blocks(cx) => {}
                     None => {
                         cx.array.read_lost(self.band.stripe, self.rows);
-                        if let Some(request) = cx.request {
-                            request.fail(Status::IOERR);
+                        self.fail_rows(cx);
+                        if !self.next_rows() {
+                            return Step::Done;
                         }
-                        return Step::Done;
                     }
                 },
                 Phase::Reading { .. } if !cx.errors.is_empty() => {
@@ -104,9 +105,7 @@ impl StripeRead {
                 }
                 Phase::Reading { fetch, missing } => {
                     if self.deliver(cx, fetch, missing).is_err() {
-                        if let Some(request) = cx.request {
-                            request.fail(Status::IOERR);
-                        }
+                        self.fail_rows(cx);
                     }
                     self.release(cx);
                     if !self.next_rows() {
@@ -168,27 +167,47 @@ impl StripeRead {
             return false;
         }
         self.last_ditch = true;
-        self.rows = self.block_from(self.band.rows.lo);
+        self.step = SINGLE_BLOCK;
+        self.rows = self.step_from(self.rows.lo);
         self.bad = SlotSet::EMPTY;
         true
     }
 
-    /// Goes on to the next block; `false` at the end of the band.
+    /// Goes on to the next rows; `false` at the end of the band.
     fn next_rows(&mut self) -> bool {
         if self.rows.hi >= self.band.rows.hi {
             return false;
         }
-        self.rows = self.block_from(self.rows.hi);
-        self.bad = SlotSet::EMPTY;
+        self.rows = self.step_from(self.rows.hi);
+        if self.last_ditch {
+            // Each block has its own chance.
+            self.bad = SlotSet::EMPTY;
+        }
         true
     }
 
-    /// The part of the block around row `lo` that lies behind it and in the band.
-    fn block_from(&self, lo: u32) -> Rows {
-        let end = (lo / SINGLE_BLOCK + 1) * SINGLE_BLOCK;
+    /// The rows from `lo` to the next multiple of the step.
+    fn step_from(&self, lo: u32) -> Rows {
+        let end = lo
+            .checked_div(self.step)
+            .map_or(self.band.rows.hi, |steps| (steps + 1) * self.step);
         Rows {
             lo,
             hi: end.min(self.band.rows.hi),
+        }
+    }
+
+    /// Fails what the present rows are of the request, and only that.
+    fn fail_rows(&self, cx: &Context<'_>) {
+        let Some(request) = cx.request else { return };
+        let start = eraid_core::units::Sector::new(request.sector());
+        let skip = u64::from(self.rows.lo - self.band.rows.lo);
+        for column in self.band.first..=self.band.last {
+            let geometry = &cx.array.geometry;
+            if let Some(offset) = self.band.request_offset(geometry, start, column) {
+                let at = (offset.get() + skip) as usize * 512;
+                request.fail_range(at, self.rows.len() as usize * 512, Status::IOERR);
+            }
         }
     }
 

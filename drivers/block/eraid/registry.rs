@@ -42,6 +42,8 @@ pub(crate) struct Running {
     pub(crate) array: Arc<Array>,
     /// N of `eraidN`.
     pub(crate) number: u32,
+    /// There is a link to the disk among those of the class.
+    pub(crate) linked: bool,
 }
 
 /// What devices still hold commands of.
@@ -127,27 +129,35 @@ impl Registry {
         read_only: bool,
     ) -> Result<Arc<MemberDevice>, Refusal> {
         disk_io::open(path, read_only).map_err(|refusal| {
+            let busy = refusal.errno == Errno::Busy;
+            let Some(dev) = busy.then(|| disk_io::dev_of(path)).flatten() else {
+                return refusal;
+            };
             let zombies = self.zombies.lock();
-            let dev = disk_io::dev_of(path);
-            let holds = |zombie: &&Zombie| Some(zombie.member.device.dev()) == dev;
-            match zombies.iter().find(holds) {
-                Some(zombie) if refusal.errno == Errno::Busy => refuse!(
+            match zombies.iter().find(|zombie| zombie.member.device.dev() == dev) {
+                Some(zombie) => refuse!(
                     Errno::Busy,
                     "opening {path}: it still holds {} commands of {}, which was stopped",
                     zombie.member.in_flight(),
                     zombie.array.name()
                 ),
-                _ => refusal,
+                None => refusal,
             }
         })
     }
 
     /// Lets go of devices that answered after all.
-    fn reap(&self) {
-        let mut zombies = self.zombies.lock();
+    pub(crate) fn reap(&self) {
         let answered = |zombie: &Zombie| zombie.member.in_flight() == 0;
-        while let Some(index) = zombies.iter().position(answered) {
-            let _ = zombies.remove(index);
+        loop {
+            let mut zombies = self.zombies.lock();
+            let found = zombies.iter().position(answered);
+            let zombie = found.and_then(|index| zombies.remove(index).ok());
+            drop(zombies);
+            // Dropped here, without the lock: it may be the last of its array.
+            if zombie.is_none() {
+                return;
+            }
         }
     }
 

@@ -201,6 +201,13 @@ impl Sync {
         }
     }
 
+    /// The run cannot be finished, if it is in `region`.
+    pub(crate) fn give_up_in(&self, region: RegionNo) {
+        if let Some(run) = &mut self.state.lock().run {
+            run.failed |= run.region == region;
+        }
+    }
+
     /// All workers are through: the region and goal, when all of it was done. The run goes on
     /// counting as in work until [`Self::close`], so that writes reach the member meanwhile.
     fn end(&self) -> Option<(RegionNo, Goal)> {
@@ -332,6 +339,9 @@ impl StripeSync {
 
     pub(crate) fn abort(&mut self, cx: &mut Context<'_>) {
         cx.array.sync.give_up();
+        if matches!(self.phase, Phase::Writing) {
+            cx.array.write_failed(cx.left);
+        }
         cx.array.forget_wait(cx.op);
         cx.array.unlock_stripe(cx.op);
         if let Err(true) = cx.array.sync.next(self.index) {

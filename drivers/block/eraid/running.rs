@@ -9,7 +9,7 @@ use kernel::{
 };
 
 use crate::{
-    array::{Array, Parts, DEPTH},
+    array::{Array, DEPTH},
     disk_io::c_name,
     error::refused,
     flush::{After, Flush},
@@ -60,20 +60,21 @@ impl Registry {
     /// Starts an array of members whose superblocks say that it runs. `control` is held.
     pub(crate) fn start(
         self: &Arc<Self>,
-        parts: KBox<Parts>,
+        array: Arc<Array>,
         logical_block_size: u32,
-        number: Option<u32>,
+        number: u32,
     ) -> Result<(), Refusal> {
-        let number = self.choose_number(number)?;
-        let array =
-            Array::new(parts).map_err(|error| refused(error, "starting", "the array"))?;
         let name = c_name(format_args!("eraid{number}"))
             .map_err(|error| refused(error, "naming", "the disk"))?;
+        // Before the disk is added: partition tables are read then, from members that may hang.
+        array.begin();
         let started = self.add_disk(&array, &name, logical_block_size);
         let disk = match started {
             Ok(disk) => disk,
             Err(error) => {
                 array.close();
+                array.end_tick();
+                disconnect(&array);
                 return Err(refused(error, "adding the disk of", array.name()));
             }
         };
@@ -84,6 +85,7 @@ impl Registry {
             disk,
             array: array.clone(),
             number,
+            linked: false,
         };
         let shown = self.show(&mut running);
         let listed = shown.and_then(|()| {
@@ -97,11 +99,11 @@ impl Registry {
             }
             Err(error) => {
                 let refusal = refused(error, "adding the files of", array.name());
+                self.settle(&array);
                 self.tear_down(running);
                 return Err(refusal);
             }
         }
-        array.begin();
         array.queue_uevent(c"ERAID_EVENT=started", None);
         array.note_change();
         array_info!(
@@ -116,7 +118,7 @@ impl Registry {
 
     /// The N of `eraidN` asked for, or the lowest that is free.
     #[inline(never)]
-    fn choose_number(&self, number: Option<u32>) -> Result<u32, Refusal> {
+    pub(crate) fn choose_number(&self, number: Option<u32>) -> Result<u32, Refusal> {
         let running = self.running.lock();
         let taken = |number: u32| running.iter().any(|running| running.number == number);
         match number {
@@ -152,11 +154,7 @@ impl Registry {
             capacity: array.geometry.capacity().get(),
             read_only: array.read_only,
         };
-        let added = Disk::add(config, TagSet::new(DEPTH, 1)?, array.clone());
-        if added.is_err() {
-            disconnect(array);
-        }
-        added
+        Disk::add(config, TagSet::new(DEPTH, 1)?, array.clone())
     }
 
     /// Makes the files and links of an array.
@@ -186,7 +184,9 @@ impl Registry {
             running.members.push(Some((member, shown)), GFP_KERNEL)?;
         }
         let name = c_name(format_args!("{}", array.name()))?;
-        self.class.link(&name, running.disk.kobject())
+        self.class.link(&name, running.disk.kobject())?;
+        running.linked = true;
+        Ok(())
     }
 
     /// Stops an array. `EBUSY` while it is open, and then nothing is changed; but when it hangs and
@@ -228,6 +228,10 @@ impl Registry {
                 .map(Some)
                 .map_err(|_| refuse!(Errno::NoEnt, "the array is gone"));
         }
+        if running.disk.openers() == 0 {
+            // Somebody just closes it.
+            return Ok(None);
+        }
         let stuck = now_us().saturating_sub(STUCK_US);
         if running.disk.is_claimed() || !running.array.is_stuck(stuck) {
             return Err(refuse!(
@@ -244,6 +248,7 @@ impl Registry {
     /// Lets requests end, and marks the array as stopped cleanly, as far as the members answer.
     fn settle(&self, array: &Arc<Array>) {
         array.close();
+        array.end_tick();
         let idle = || array.active() == 0;
         if !wait_until(now_us() + STOP_WAIT_US, idle) {
             array_warn!(array.name(), "requests without an answer are failed");
@@ -269,21 +274,34 @@ impl Registry {
     }
 
     /// Removes everything user space sees of an array and lets go of its members.
-    fn tear_down(&self, running: Running) {
+    fn tear_down(&self, mut running: Running) {
         let array = running.array.clone();
-        if let Ok(name) = c_name(format_args!("{}", array.name())) {
+        if let (true, Ok(name)) = (running.linked, c_name(format_args!("{}", array.name()))) {
             self.class.unlink(&name);
         }
         array.close();
+        array.end_tick();
+        let members = core::mem::take(&mut running.members);
+        let mut left = KVec::new();
+        for (directory, member) in members.into_iter().flatten() {
+            drop(directory);
+            // Without memory it is found in its slot below, if it is still in one.
+            let _ = left.push(member, GFP_KERNEL);
+        }
         drop(running);
-        disconnect(&array);
+        array.end();
         for slot in array.geometry.all_slots().iter() {
-            if let Some(member) = array.member(slot) {
-                member.close(&array);
-                self.add_zombie(&array, member);
+            if let Some(member) = array.release(slot) {
+                let _ = left.push(member, GFP_KERNEL);
             }
         }
-        array.end();
+        for member in left {
+            member.device.disconnect();
+            member.close(&array);
+            self.add_zombie(&array, member);
+        }
+        while array.next_uevent().is_some() {}
+        self.reap();
         array_info!(array.name(), "stopped");
         drop(array);
         // So that members can be opened again at once.

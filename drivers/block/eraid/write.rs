@@ -47,6 +47,10 @@ pub(crate) struct StripeWrite {
     bad: SlotSet,
     /// Members that do not have this write and are to be recorded as stale.
     missed: SlotSet,
+    /// Members that did not have current data when the write was planned.
+    unusable: SlotSet,
+    /// A recovery may have had the stripe in work when the write was planned.
+    in_work: bool,
     /// The region counts this write.
     admitted: bool,
 }
@@ -60,6 +64,8 @@ impl StripeWrite {
             plan: None,
             bad: SlotSet::EMPTY,
             missed: SlotSet::EMPTY,
+            unusable: SlotSet::EMPTY,
+            in_work: false,
             admitted: false,
         }
     }
@@ -148,7 +154,9 @@ impl StripeWrite {
     pub(crate) fn abort(&mut self, cx: &mut Context<'_>) {
         cx.array.forget_wait(cx.op);
         cx.array.unlock_stripe(cx.op);
-        if self.admitted && matches!(self.phase, Phase::Commit) {
+        if matches!(self.phase, Phase::Commit) {
+            // A write that lands late must not land on what counts as current.
+            cx.array.write_failed(cx.left);
             cx.array.note_torn(self.band.stripe);
         }
         self.end(cx);
@@ -187,9 +195,12 @@ impl StripeWrite {
         }
     }
 
-    fn plan(&self, cx: &mut Context<'_>) -> Result<WritePlan, Lost> {
+    fn plan(&mut self, cx: &mut Context<'_>) -> Result<WritePlan, Lost> {
+        // Before the view, and with the stripe held: a recovery that passes it later sees this write.
+        self.in_work = cx.array.in_work(self.band.stripe);
         let mut view = cx.array.view(self.band.stripe);
         view.bad = view.bad.union(self.bad);
+        self.unusable = cx.array.geometry.all_slots().minus(view.usable);
         let Band {
             stripe,
             first,
@@ -324,14 +335,16 @@ impl StripeWrite {
     fn written(&mut self, cx: &mut Context<'_>, request: &Request) {
         let failed = cx.errors;
         let kept = cx.array.write_failed(failed);
-        if !kept.is_empty() {
-            // No redundancy left to do without these members.
+        let without = self.unusable.union(failed).len();
+        let too_many = !failed.is_empty() && without > u32::from(cx.array.geometry.parity());
+        if !kept.is_empty() || too_many {
+            // No redundancy left to do without these members, whoever failed them.
             request.fail(Status::IOERR);
             cx.array.note_torn(self.band.stripe);
         }
         let mut news = failed.minus(kept);
         self.missed = self.missed.union(news);
-        if cx.array.in_work(self.band.stripe) {
+        if self.in_work || cx.array.in_work(self.band.stripe) {
             news = self.missed;
         }
         cx.array.note_missed(self.band.stripe, news);

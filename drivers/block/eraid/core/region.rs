@@ -107,6 +107,21 @@ impl RegionState {
         self.missed_again.insert(slot);
     }
 
+    /// `slot` failed: what it acknowledged since the last flush may be lost, so it is stale wherever
+    /// there may have been writes since.
+    #[inline]
+    pub fn member_failed(&mut self, slot: Slot) {
+        if self.wanted.in_flight || self.durable.in_flight {
+            self.note_missed(slot);
+        }
+    }
+
+    /// Whether stale bits are still to become durable.
+    #[inline]
+    pub fn owes_stale(&self) -> bool {
+        !self.wanted.stale.is_subset(self.durable.stale)
+    }
+
     /// An admitted write was given up half way, so that parity or copies may not match. Reported
     /// before the write ends.
     #[inline]

@@ -321,35 +321,29 @@ impl<D: Driver> Disk<D> {
         }
     }
 
-    /// Refuses to be opened from now on, until [`Self::cancel_stop`].
+    /// Refuses to be opened from now on.
     ///
     /// # Errors
     ///
-    /// [`EBUSY`] if the disk or a partition of it is open; then nothing is changed.
+    /// [`EBUSY`] if the disk or a partition of it is open, or is being opened or closed at the
+    /// moment, which may take as long as its requests do; then nothing is changed.
     pub(crate) fn begin_stop(&self) -> Result {
-        self.with_open_mutex(|| {
-            if self.openers() > 0 {
-                return Err(EBUSY);
-            }
-            self.shared().stopping.store(true, Relaxed);
-            Ok(())
-        })
-    }
-
-    /// Takes [`Self::begin_stop`] back.
-    pub(crate) fn cancel_stop(&self) {
-        self.with_open_mutex(|| self.shared().stopping.store(false, Relaxed));
-    }
-
-    fn with_open_mutex<R>(&self, f: impl FnOnce() -> R) -> R {
         // SAFETY: The disk is valid by the type invariant.
         let mutex = unsafe { &raw mut (*self.disk.as_ptr()).open_mutex };
         // SAFETY: The mutex belongs to the disk.
-        unsafe { bindings::mutex_lock(mutex) };
-        let ret = f();
+        if unsafe { bindings::mutex_trylock(mutex) } == 0 {
+            return Err(EBUSY);
+        }
+        let closed = self.openers() == 0;
+        if closed {
+            self.shared().stopping.store(true, Relaxed);
+        }
         // SAFETY: The mutex was locked above.
         unsafe { bindings::mutex_unlock(mutex) };
-        ret
+        match closed {
+            true => Ok(()),
+            false => Err(EBUSY),
+        }
     }
 
     /// Sends a `KOBJ_CHANGE` event with up to 8 strings of the form `KEY=value`.

@@ -58,6 +58,11 @@ pub(crate) struct SysfsText<'a> {
 }
 
 impl SysfsText<'_> {
+    /// Bytes that still fit.
+    pub(crate) fn remaining(&self) -> usize {
+        self.buf.len().saturating_sub(self.len)
+    }
+
     /// Lets `show` write to `page`; returns the length of the text.
     ///
     /// # Safety
