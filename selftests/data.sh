@@ -6,7 +6,7 @@
 . ./ktap_helpers.sh
 . ./lib.sh
 
-readonly MB=40
+readonly MB=24
 COUNT=$(soak "$(by_flavour 100 200)" 4000)
 
 # data_test LEVEL MEMBERS CHUNK_KiB [BLOCK_SIZE]
