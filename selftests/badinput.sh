@@ -8,7 +8,7 @@
 
 readonly MB=24
 
-arrays_now() { arrays | sort | tr '\n' ' '; }
+arrays_now() { echo $CONTROL/arrays/*; }
 
 # refuse NAME FILE ERRNO LINE: exactly so.
 refuse() {
@@ -27,18 +27,21 @@ refuse_raw() {
 }
 
 refused() { # NAME ERRNO ARRAYS
+	local last words
+	last=$(<$CONTROL/last_error)
+	read -ra words <<<"${last##*$'\n'}"
 	if [ "$ERRNO" != "$2" ]; then
-		t_fail "$1" "got $ERRNO, want $2 ($WHY)"
-	elif [ "$(cat $CONTROL/last_error)" = "$LAST_ERROR" ]; then
-		t_fail "$1" "last_error is still '$LAST_ERROR'"
-	elif ! tail -n 1 $CONTROL/last_error | grep -qE '[a-z]+ [a-z]+'; then
-		t_fail "$1" "last_error has no words: $(cat $CONTROL/last_error)"
+		t_fail "$1" "got $ERRNO, want $2: $last"
+	elif [ "$last" = "$LAST_ERROR" ]; then
+		t_fail "$1" "last_error is still '$last'"
+	elif [ ${#words[@]} -lt 3 ]; then
+		t_fail "$1" "last_error has no words: $last"
 	elif [ "$(arrays_now)" != "$3" ]; then
 		t_fail "$1" "arrays are now $(arrays_now)"
 	else
 		t_ok "$1"
 	fi
-	LAST_ERROR=$(cat $CONTROL/last_error)
+	LAST_ERROR=$last
 }
 
 create() { refuse "create_$1" $CONTROL/create "$2" "$3"; }
@@ -48,7 +51,7 @@ sums() { local d; for d in "$@"; do sha256sum <"$d"; done; }
 
 start
 null_members 4 $MB
-LAST_ERROR=$(cat $CONTROL/last_error)
+LAST_ERROR=$(<$CONTROL/last_error)
 ARRAYS=$(arrays_now)
 BLANK=$(sums "${MEMBERS[@]}")
 M3=/dev/m0,/dev/m1,/dev/m2
@@ -129,7 +132,8 @@ null_member readonly 24
 must blockdev --setro /dev/readonly
 create read_only EROFS "name=x level=5 members=/dev/m0,/dev/m1,/dev/readonly"
 null_member parted 64
-printf 'label: dos\nstart=2048, size=40960\nstart=43008, size=40960\n' | must sfdisk -q /dev/parted >/dev/null
+must sgdisk -n 1:2048:+20M -n 2:0:+20M /dev/parted >/dev/null
+must blockdev --rereadpt /dev/parted
 must wait_until 5 test -b /dev/parted2
 create disk_and_partition EBUSY "name=x level=5 members=/dev/parted1,/dev/m1,/dev/parted"
 create partition_table EEXIST "name=x level=5 members=/dev/m0,/dev/m1,/dev/parted"
@@ -159,7 +163,7 @@ sign md_end $(((((end / 512) - 16) & ~7) * 512)) '\xfc\x4e\x2b\xa9\x01\x00\x00\x
 sign md_090 $(((end / 65536 - 1) * 65536)) '\xfc\x4e\x2b\xa9\x00\x00\x00\x00'
 sign gpt 512 'EFI PART'
 sign gpt_end $((end - 512)) 'EFI PART'
-sign lvm 512 'LABELONE\x01\x00\x00\x00\x00\x00\x00\x00'
+sign lvm 512 'LABELONE\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x20\x00\x00\x00LVM2 001'
 sign xfs 0 'XFSB'
 sign btrfs $((65536 + 64)) '_BHRfS_M'
 sign luks 0 'LUKS\xba\xbe'
@@ -207,6 +211,7 @@ t_is "$(attr degraded)" 0 running_unharmed
 t_is "$(sums /dev/n0 /dev/n1 | uniq -c | awk '{ print $1 }')" 2 others_untouched
 must array_stop run
 
+ARRAYS=$(arrays_now)
 # What was a member carries a signature too.
 create was_member EEXIST "name=x level=1 members=/dev/m0,/dev/n1"
 t_run forced array_create x level=1 members=/dev/m0,/dev/n1 force=1

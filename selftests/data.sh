@@ -7,7 +7,7 @@
 . ./lib.sh
 
 readonly MB=24
-COUNT=$(soak "$(by_flavour 100 200)" 4000)
+COUNT=$(soak "$(by_flavour 60 150)" 4000)
 
 # data_test LEVEL MEMBERS CHUNK_KiB [BLOCK_SIZE]
 data_test() {

@@ -213,7 +213,8 @@ store() {
 	ERRNO=${ERRNO%% hit=*}
 	WHY=
 	[ "$ERRNO" = ok ] && return 0
-	WHY=$(tail -n 1 "$CONTROL/last_error" 2>/dev/null)
+	WHY=$(<"$CONTROL/last_error")
+	WHY=${WHY##*$'\n'}
 	return 1
 }
 
