@@ -71,6 +71,8 @@ const PAGES: usize = 4096;
 const BUCKETS: usize = 1024;
 /// Rows of one operation over all members, in sectors: 4 MiB.
 const OP_SECTORS: u32 = 8192;
+/// log2 of the number of stripes that prefer the same copy.
+const NEIGHBOURS_SHIFT: u32 = 4;
 /// Time between two looks at what needs looking after.
 const TICK_MS: u32 = 1000;
 /// Reads of a member that finished nothing for so long are answered by the others.
@@ -111,6 +113,9 @@ struct Pending {
     /// Bands of the stripe behind `done` that have theirs.
     bands: usize,
 }
+
+/// What user space is told, and of which member.
+pub(crate) type Uevent = (&'static CStr, Option<Arc<Member>>);
 
 /// Who runs an array, and is to be told of its changes.
 pub(crate) trait Owner: Send + core::marker::Sync {
@@ -188,7 +193,7 @@ pub(crate) struct Array {
     pending: SpinLockIrq<Ring<Pending>>,
     /// Events that are still to be sent to user space.
     #[pin]
-    uevents: SpinLockIrq<Ring<(&'static CStr, Option<Arc<Member>>)>>,
+    uevents: SpinLockIrq<Ring<Uevent>>,
     /// Slots whose device is gone.
     gone: Atomic<u64>,
     /// Something changed that user space may poll for.
@@ -425,7 +430,9 @@ impl Array {
         }
         View {
             usable: View::usable(in_sync, region.stale, recovered),
-            avoid: self.avoid().union(SlotSet::from_bits(self.shunned.load(Relaxed))),
+            avoid: self
+                .avoid()
+                .union(SlotSet::from_bits(self.shunned.load(Relaxed))),
             bad: SlotSet::EMPTY,
             region,
         }
@@ -488,20 +495,24 @@ pub(crate) fn plan_read(
     view: &View,
 ) -> ReadPlan {
     let prefer = match array.geometry.level() {
-        Level::Raid1 => array.least_busy(view.readable().minus(view.avoid)),
+        Level::Raid1 => array.least_busy(view.readable().minus(view.avoid), stripe),
         _ => None,
     };
     plan_read::plan_read(&array.geometry, stripe, first, last, view, prefer)
 }
 
 impl Array {
-    fn least_busy(&self, among: SlotSet) -> Option<Slot> {
+    /// The copy with least to do; among equals one that neighbouring stripes share, so that all
+    /// copies are used and streams stay on one.
+    fn least_busy(&self, among: SlotSet, stripe: StripeNo) -> Option<Slot> {
         let table = self.table.lock();
+        let turn = stripe.get() >> NEIGHBOURS_SHIFT;
         let load = |slot: &Slot| {
             let entry = table.get(slot.index());
-            entry
-                .and_then(|entry| entry.member.as_ref())
-                .map_or(u32::MAX, |member| member.in_flight())
+            let member = entry.and_then(|entry| entry.member.as_ref());
+            let load = member.map_or(u32::MAX, |member| member.in_flight());
+            let place = u64::from(slot.get()).wrapping_add(turn);
+            (load, place.checked_rem(u64::from(self.geometry.members())))
         };
         among.iter().min_by_key(load)
     }
@@ -776,7 +787,13 @@ impl Array {
 
     /// A band of a request was written.
     pub(crate) fn write_done(&self, request: &Request, kind: &str, stripe: StripeNo, sectors: u32) {
-        trace::trace_write(self.name(), kind, stripe.get(), sectors, latency_us(request));
+        trace::trace_write(
+            self.name(),
+            kind,
+            stripe.get(),
+            sectors,
+            latency_us(request),
+        );
     }
 
     /// Nothing had the data of these rows.
@@ -802,7 +819,9 @@ impl Context<'_> {
         let Some(start) = self.array.data_start(slot) else {
             return;
         };
-        let asked = self.request.map_or(CommandFlags::NONE, Request::command_flags);
+        let asked = self
+            .request
+            .map_or(CommandFlags::NONE, Request::command_flags);
         let flags = match op {
             // Readahead may be dropped; commands of an array may not.
             CommandOp::Write => asked.without(CommandFlags::RAHEAD),
@@ -961,7 +980,7 @@ impl Array {
     }
 
     /// The oldest uevent not yet sent.
-    pub(crate) fn next_uevent(&self) -> Option<(&'static CStr, Option<Arc<Member>>)> {
+    pub(crate) fn next_uevent(&self) -> Option<Uevent> {
         self.uevents.lock().pop_front()
     }
 }

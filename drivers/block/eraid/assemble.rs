@@ -8,19 +8,25 @@ use crate::{
     array::{Array, Parts},
     disk_io::{self, PageIo},
     error::refused,
-    kapi::{crc::crc32c, device::MemberDevice},
+    kapi::{
+        crc::crc32c,
+        device::{wait_closed, MemberDevice},
+    },
     member::Member,
     registry::Registry,
+    running::CLOSE_WAIT_MS,
 };
 use eraid_core::{
-    assembly::{decide, Assembly, Candidate, Decision, Options},
+    assembly::{self, decide, Assembly, Candidate, Decision, Options},
     control::{parse_abort, parse_assemble, Assemble, MemberSpec},
+    geometry::Level,
     metapage::{PageId, Side},
     refusal::{Errno, Refusal},
     refuse,
     region::RegionState,
     regionmap::{self, MapPage, Region},
     superblock::{Policy, SlotState, Superblock},
+    text::TextBuf,
     units::{Generation, Sectors, Slot, SlotSet, Uuid},
 };
 
@@ -42,6 +48,7 @@ impl Registry {
     pub(crate) fn assemble(self: &Arc<Self>, line: &[u8]) -> Result<(), Refusal> {
         let request = parse_assemble(line)?;
         let _control = self.control.lock();
+        self.release_waiting(&request);
         let new = self.find_members(&request)?;
         let uuid = new
             .first()
@@ -50,6 +57,7 @@ impl Registry {
         if self.runs(uuid) {
             return Err(refuse!(Errno::Busy, "the array {uuid} runs already"));
         }
+        check_level(&new)?;
         let mut set = self.take_incomplete(uuid);
         let known = set.found.len();
         for found in new {
@@ -68,8 +76,7 @@ impl Registry {
                 started.map(|()| true)
             }
             Ok(Decision::Incomplete(incomplete)) => {
-                let text = eraid_core::text::TextBuf::<128>::format(format_args!("{incomplete}"));
-                pr_info!("{}\n", text.as_str());
+                tell_incomplete(&set, &incomplete);
                 Ok(false)
             }
             Err(refusal) => Err(refusal),
@@ -97,8 +104,8 @@ impl Registry {
                 continue;
             };
             let device = self.open_member(path, request.readonly)?;
-            let (superblock, side) = disk_io::read_superblock(&device)
-                .map_err(|unread| unread.refusal(&device))?;
+            let (superblock, side) =
+                disk_io::read_superblock(&device).map_err(|unread| unread.refusal(&device))?;
             let found = Found {
                 device,
                 superblock,
@@ -110,13 +117,36 @@ impl Registry {
         Ok(all)
     }
 
+    /// Lets go of sets that wait and whose members a line names, which takes them anew: so such a
+    /// set can be started degraded.
+    fn release_waiting(&self, request: &Assemble<'_>) {
+        let waits = |dev: u32| {
+            let all = self.incomplete.lock();
+            let holds = |set: &Incomplete| set.found.iter().any(|found| found.device.dev() == dev);
+            all.iter().find(|set| holds(set)).map(|set| set.uuid)
+        };
+        for spec in request.members.iter() {
+            let MemberSpec::Path(path) = spec else {
+                continue;
+            };
+            if let Some(uuid) = disk_io::dev_of(path).and_then(waits) {
+                drop(self.take_incomplete(uuid));
+                wait_closed(CLOSE_WAIT_MS);
+            }
+        }
+    }
+
     /// Lets go of an incomplete set.
     pub(crate) fn abort(&self, line: &[u8]) -> Result<(), Refusal> {
         let uuid = parse_abort(line)?;
         let _control = self.control.lock();
         match self.take_incomplete(uuid).found.is_empty() {
             true => Err(refuse!(Errno::NoEnt, "no set {uuid} waits for members")),
-            false => Ok(()),
+            false => {
+                // So that they can be used again at once.
+                wait_closed(CLOSE_WAIT_MS);
+                Ok(())
+            }
         }
     }
 
@@ -147,8 +177,7 @@ impl Registry {
         let number = self.choose_number(dev)?;
         let parts = self.prepare_parts(found, assembly, options)?;
         let block = parts.superblock.logical_block_size;
-        let array =
-            Array::new(parts).map_err(|error| refused(error, "starting", "the array"))?;
+        let array = Array::new(parts).map_err(|error| refused(error, "starting", "the array"))?;
         self.start(array, block, number)
     }
 
@@ -191,11 +220,7 @@ impl Registry {
 }
 
 /// Adds the members in the order of their slots.
-fn add_members(
-    parts: &mut Parts,
-    found: &KVec<Found>,
-    assembly: &Assembly,
-) -> Result<(), Refusal> {
+fn add_members(parts: &mut Parts, found: &KVec<Found>, assembly: &Assembly) -> Result<(), Refusal> {
     let failed = |error| refused(error, "starting", "the array");
     for slot in parts.superblock.geometry.all_slots().iter() {
         let member = match member_of(found, assembly, slot) {
@@ -212,6 +237,28 @@ fn add_members(
         added.map_err(|_| failed(ENOMEM))?;
     }
     Ok(())
+}
+
+/// Refuses arrays of a level that is only known on paper.
+fn check_level(found: &KVec<Found>) -> Result<(), Refusal> {
+    let raid6 = |found: &Found| found.superblock.geometry.level() == Level::Raid6;
+    match found.iter().any(raid6) {
+        true => Err(refuse!(
+            Errno::OpNotSupp,
+            "level 6 is not supported by this version"
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Says what a set waits for, and how to let go of it.
+fn tell_incomplete(set: &Incomplete, incomplete: &assembly::Incomplete) {
+    let name = set
+        .found
+        .first()
+        .map_or("?", |found| found.superblock.name.as_str());
+    let text = TextBuf::<160>::format(format_args!("{} has {incomplete}", set.uuid));
+    array_info!(name, "{}", text.as_str());
 }
 
 #[inline(never)]
@@ -337,7 +384,10 @@ fn resolve_doubt(
     let doubtful = regions.iter().filter(|region| in_doubt(region)).count();
     assembly.check_doubt(superblock, doubtful as u64, options)?;
     for (number, region) in regions.iter_mut().enumerate() {
-        if in_doubt(region) && options.force && region.accept_doubt(absent.union(region.view().stale)) {
+        if in_doubt(region)
+            && options.force
+            && region.accept_doubt(absent.union(region.view().stale))
+        {
             array_warn!(
                 superblock.name.as_str(),
                 "region {} is taken as it is: what was written there last may be wrong",

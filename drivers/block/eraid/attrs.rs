@@ -31,22 +31,33 @@ const DEPTH_MAX: u64 = 1024;
 impl Attributes for Array {
     fn files() -> &'static [Attr<Self>] {
         static FILES: [Attr<Array>; 21] = [
-            Attr::ro(c"level", |a, t| line(t, format_args!("{}", a.geometry.level().as_str()))),
+            Attr::ro(c"level", |a, t| {
+                line(t, format_args!("{}", a.geometry.level().as_str()))
+            }),
             Attr::ro(c"layout", |a, t| line(t, format_args!("{}", layout_of(a)))),
             Attr::ro(c"chunk_size", |a, t| {
                 line(t, format_args!("{}", u64::from(a.geometry.chunk()) * 512))
             }),
-            Attr::ro(c"raid_disks", |a, t| line(t, format_args!("{}", a.geometry.members()))),
+            Attr::ro(c"raid_disks", |a, t| {
+                line(t, format_args!("{}", a.geometry.members()))
+            }),
             Attr::ro(c"component_size", |a, t| {
                 line(t, format_args!("{}", a.geometry.component().get() / 2))
             }),
             Attr::ro(c"uuid", |a, t| line(t, format_args!("{}", a.uuid))),
             Attr::ro(c"name", |a, t| line(t, format_args!("{}", a.name()))),
-            Attr::ro(c"array_state", |a, t| line(t, format_args!("{}", a.state_word()))),
-            Attr::ro(c"degraded", |a, t| {
-                line(t, format_args!("{}", degraded(a.geometry.members(), a.in_sync())))
+            Attr::ro(c"array_state", |a, t| {
+                line(t, format_args!("{}", a.state_word()))
             }),
-            Attr::ro(c"sync_action", |a, t| line(t, format_args!("{}", a.progress().action))),
+            Attr::ro(c"degraded", |a, t| {
+                line(
+                    t,
+                    format_args!("{}", degraded(a.geometry.members(), a.in_sync())),
+                )
+            }),
+            Attr::ro(c"sync_action", |a, t| {
+                line(t, format_args!("{}", a.progress().action))
+            }),
             Attr::ro(c"last_sync_action", |a, t| {
                 line(t, format_args!("{}", a.progress().last))
             }),
@@ -123,9 +134,9 @@ fn store_queue_depth(array: &Arc<Array>, bytes: &[u8]) -> Result {
 }
 
 fn store_read_policy(array: &Arc<Array>, bytes: &[u8]) -> Result {
-    let set = ReadPolicy::parse(bytes).map(|_| ()).map_err(|error| {
-        refused(error, "read_policy", "of this version can only be normal")
-    });
+    let set = ReadPolicy::parse(bytes)
+        .map(|_| ())
+        .map_err(|error| refused(error, "read_policy", "of this version can only be normal"));
     finish(array, bytes, set)
 }
 
@@ -202,12 +213,10 @@ fn show_status(array: &Array, text: &mut SysfsText<'_>) -> Result {
     Ok(())
 }
 
-fn show_member(
-    array: &Array,
-    slot: eraid_core::units::Slot,
-    text: &mut SysfsText<'_>,
-) -> Result {
-    let look = array.with_slot(slot, |entry| (entry.member.clone(), entry.state, entry.sit_out));
+fn show_member(array: &Array, slot: eraid_core::units::Slot, text: &mut SysfsText<'_>) -> Result {
+    let look = array.with_slot(slot, |entry| {
+        (entry.member.clone(), entry.state, entry.sit_out)
+    });
     let Some((member, state, sit_out)) = look else {
         return Ok(());
     };

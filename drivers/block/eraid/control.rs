@@ -13,11 +13,9 @@ use crate::{
         sysfs::{Attr, Attributes, SysfsText},
     },
     registry::Registry,
+    running::CLOSE_WAIT_MS,
 };
 use eraid_core::{control::parse_stop, refusal::Refusal};
-
-/// How long a refusal waits for devices to be closed.
-const CLOSE_WAIT_MS: u32 = 2000;
 
 impl Attributes for Registry {
     fn files() -> &'static [Attr<Self>] {

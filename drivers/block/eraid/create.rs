@@ -157,7 +157,12 @@ impl Member {
 /// Refuses a device that is too small, or whose blocks are too large.
 fn check_shape(device: &MemberDevice) -> Result<(), Refusal> {
     FrontLayout::for_member(Sectors::new(device.size_sectors())).map_err(|refusal| {
-        refuse!(refusal.errno, "{}: {}", disk_io::name(device), refusal.as_str())
+        refuse!(
+            refusal.errno,
+            "{}: {}",
+            disk_io::name(device),
+            refusal.as_str()
+        )
     })?;
     let block = device.logical_block_size();
     if block > BLOCK_MAX {
@@ -192,8 +197,8 @@ fn describe(create: &Create<'_>, devices: &Devices) -> Result<KBox<Superblock>, 
             geometry.parity()
         ));
     }
-    let mut superblock = disk_io::blank_superblock()
-        .map_err(|error| refused(error, "creating", create.name))?;
+    let mut superblock =
+        disk_io::blank_superblock().map_err(|error| refused(error, "creating", create.name))?;
     superblock.array = Uuid::from_random(uuid_gen());
     superblock.name = ArrayName::new(create.name)
         .ok_or_else(|| refuse!(Errno::Inval, "{} is no name for an array", create.name))?;
@@ -283,7 +288,10 @@ fn format_member(
     let all = core::iter::repeat_n(region, count);
     regionmap::encode(&mut io.page, crc32c, id, FIRST, all);
     let map = superblock.front.map.page(Side::of(FIRST), 0);
-    io.write(device, map.ok_or_else(|| refuse!(Errno::NoSpc, "no room for the map"))?)?;
+    io.write(
+        device,
+        map.ok_or_else(|| refuse!(Errno::NoSpc, "no room for the map"))?,
+    )?;
     let mut own = disk_io::clone_superblock(superblock)
         .map_err(|error| refused(error, "writing", disk_io::name(device)))?;
     own.slot = u8::try_from(index)

@@ -64,7 +64,8 @@ impl Direct {
         let (mut taken, mut copy) = (0, None);
         'pieces: for piece in geometry.pieces(start, len) {
             let view = array.view(piece.stripe);
-            let plan = crate::array::plan_read(array, piece.stripe, piece.column, piece.column, &view);
+            let plan =
+                crate::array::plan_read(array, piece.stripe, piece.column, piece.column, &view);
             let ReadPlan::Direct(slots) = plan else {
                 break;
             };
@@ -129,7 +130,8 @@ impl Direct {
                     self.deliver(cx);
                     cx.give_back_all();
                     if cx.errors.is_empty() {
-                        cx.array.read_done(cx.request, "normal", self.start, self.len);
+                        cx.array
+                            .read_done(cx.request, "normal", self.start, self.len);
                         return Step::Done;
                     }
                     self.phase = Phase::Fallback {

@@ -19,8 +19,7 @@ use eraid_core::{
     layout,
     metapage::{Page, Side, PAGE_SIZE as META_PAGE},
     refusal::{Errno, Refusal},
-    refuse,
-    signature,
+    refuse, signature,
     superblock::{choose, SbError, Superblock},
     text::TextBuf,
     units::{Sector, Sectors},
@@ -131,9 +130,7 @@ impl Unread {
 }
 
 /// The newer superblock of a device, and where it lies.
-pub(crate) fn read_superblock(
-    device: &MemberDevice,
-) -> Result<(KBox<Superblock>, Side), Unread> {
+pub(crate) fn read_superblock(device: &MemberDevice) -> Result<(KBox<Superblock>, Side), Unread> {
     let mut io = PageIo::new().map_err(Unread::Device)?;
     let no_memory = |error| Unread::Device(refused(error, "reading", name(device)));
     let mut copies = [
@@ -191,8 +188,8 @@ pub(crate) fn check_blank(device: &MemberDevice) -> Result<(), Refusal> {
         Err(Unread::Device(refusal)) => return Err(refusal),
     }
     let size = device.size_sectors();
-    let (head, tail) = read_ends(device, size)
-        .map_err(|error| refused(error, "reading", name(device)))?;
+    let (head, tail) =
+        read_ends(device, size).map_err(|error| refused(error, "reading", name(device)))?;
     match signature::find(&head, &tail, Sectors::new(size)) {
         Some(what) => Err(refuse!(
             Errno::Exist,

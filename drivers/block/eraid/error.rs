@@ -51,5 +51,9 @@ pub(crate) fn refused(error: Error, what: &str, subject: &str) -> Refusal {
     let (errno, words) = found.map_or((Errno::Io, "input/output error"), |known| {
         (known.1, known.2)
     });
-    refuse!(errno, "{what} {subject}: {words} (error {})", error.to_errno())
+    refuse!(
+        errno,
+        "{what} {subject}: {words} (error {})",
+        error.to_errno()
+    )
 }

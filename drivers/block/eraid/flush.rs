@@ -107,6 +107,10 @@ impl Flush {
                     cx.array.synced(region, goal);
                 }
                 cx.array.sync.close(flushed);
+                if flushed && !cx.array.has_work() {
+                    cx.array.queue_uevent(c"ERAID_EVENT=sync_end", None);
+                    cx.array.note_change();
+                }
                 cx.array.tick_soon();
             }
         }

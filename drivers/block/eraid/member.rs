@@ -328,7 +328,8 @@ impl Member {
             let mut queue = self.queue.lock();
             queue.closed = true;
             let waiting = queue.ordinary.pop_front().map(|cmd| (cmd, Class::Ordinary));
-            let waiting = waiting.or_else(|| queue.extra.pop_front().map(|cmd| (cmd, Class::Extra)));
+            let waiting =
+                waiting.or_else(|| queue.extra.pop_front().map(|cmd| (cmd, Class::Extra)));
             let Some((cmd, class)) = waiting else { return };
             queue.classes.removed(class);
             drop(queue);
@@ -352,7 +353,12 @@ impl Member {
             CommandOp::Write | CommandOp::Flush => &self.counters.write_errors,
         };
         counter.fetch_add(1, Relaxed);
-        array.report(&Event::io(self, op_name(cmd.ctx.io.op), cmd.ctx.io.sector, status));
+        array.report(&Event::io(
+            self,
+            op_name(cmd.ctx.io.op),
+            cmd.ctx.io.sector,
+            status,
+        ));
     }
 
     fn describe<'a>(&self, array: &'a Array, cmd: &Cmd) -> trace::SubReq<'a> {

@@ -39,7 +39,9 @@ impl Attributes for MemberDir {
             Attr::rw(c"state", show_state, |dir, bytes| {
                 finish(&dir.array, bytes, dir.set_state(bytes))
             }),
-            Attr::ro(c"slot", |dir, t| line(t, format_args!("{}", dir.member.place))),
+            Attr::ro(c"slot", |dir, t| {
+                line(t, format_args!("{}", dir.member.place))
+            }),
             Attr::ro(c"errors", |dir, t| {
                 let counters = &dir.member.counters;
                 line(t, format_args!("{}", counters.read_errors.load(Relaxed)))
@@ -49,10 +51,17 @@ impl Attributes for MemberDir {
                 line(t, format_args!("{}", counters.write_errors.load(Relaxed)))
             }),
             Attr::ro(c"size", |dir, t| {
-                line(t, format_args!("{}", dir.array.geometry.component().get() / 2))
+                line(
+                    t,
+                    format_args!("{}", dir.array.geometry.component().get() / 2),
+                )
             }),
-            Attr::ro(c"offset", |dir, t| line(t, format_args!("{}", dir.member.data_start))),
-            Attr::ro(c"uuid", |dir, t| line(t, format_args!("{}", dir.member.uuid))),
+            Attr::ro(c"offset", |dir, t| {
+                line(t, format_args!("{}", dir.member.data_start))
+            }),
+            Attr::ro(c"uuid", |dir, t| {
+                line(t, format_args!("{}", dir.member.uuid))
+            }),
             Attr::rw(c"sit_out", show_sit_out, |dir, bytes| {
                 finish(&dir.array, bytes, dir.set_sit_out(bytes))
             }),
@@ -60,12 +69,18 @@ impl Attributes for MemberDir {
                 line(t, format_args!("{}", dir.sit_out().reason()))
             }),
             Attr::ro(c"latency_us", |dir, t| {
-                line(t, format_args!("{}", dir.member.counters.read_us.load(Relaxed)))
+                line(
+                    t,
+                    format_args!("{}", dir.member.counters.read_us.load(Relaxed)),
+                )
             }),
             Attr::ro(c"queue", |dir, t| {
                 let (in_device, waiting) = dir.member.queued();
                 let orphans = dir.member.counters.orphans.load(Relaxed);
-                line(t, format_args!("in_device {in_device} waiting {waiting} orphans {orphans}"))
+                line(
+                    t,
+                    format_args!("in_device {in_device} waiting {waiting} orphans {orphans}"),
+                )
             }),
         ];
         &FILES

@@ -27,8 +27,8 @@ use kernel::{
 use crate::{
     array::Array,
     kapi::{
-        crc::crc32c,
         command::{Command, CommandFlags, CommandIo, CommandOp},
+        crc::crc32c,
         page::PageBuf,
         time::now_us,
     },
@@ -266,7 +266,13 @@ impl Inner {
         copy.writing = newest;
         let sector = eraid_core::layout::superblock(copy.superblock_side);
         let mut cmd = copy.superblock.take()?;
-        prepare(&mut cmd, slot, Target::Superblock, sector.get(), &self.scratch[..]);
+        prepare(
+            &mut cmd,
+            slot,
+            Target::Superblock,
+            sector.get(),
+            &self.scratch[..],
+        );
         Some(cmd)
     }
 }
@@ -418,6 +424,14 @@ impl Array {
         self.kick_meta();
     }
 
+    /// Whether there is a region with something to recompute.
+    pub(crate) fn has_work(&self) -> bool {
+        let level = self.geometry.level();
+        let inner = self.meta.inner.lock();
+        let idle = |region: &RegionState| matches!(region.work(level), Work::Nothing | Work::Fill);
+        !inner.regions.iter().all(idle)
+    }
+
     /// The first region from number `from` on with something to recompute, and what.
     pub(crate) fn next_work(&self, from: u64) -> Option<(RegionNo, Goal)> {
         let in_sync = self.in_sync();
@@ -450,7 +464,10 @@ impl Array {
     /// Regions in which parity may not match the data.
     pub(crate) fn unsynced_regions(&self) -> u64 {
         let inner = self.meta.inner.lock();
-        let unsynced = inner.regions.iter().filter(|region| region.view().need_sync);
+        let unsynced = inner
+            .regions
+            .iter()
+            .filter(|region| region.view().need_sync);
         unsynced.count() as u64
     }
 

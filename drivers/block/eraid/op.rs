@@ -468,11 +468,7 @@ impl Op {
     /// Moves what came back into the columns.
     fn collect(&self, columns: &mut Columns) -> (SlotSet, bool, Option<Status>, SlotSet) {
         let mut inner = self.inner.lock();
-        for (place, cmd) in columns
-            .commands
-            .iter_mut()
-            .zip(inner.returned.iter_mut())
-        {
+        for (place, cmd) in columns.commands.iter_mut().zip(inner.returned.iter_mut()) {
             if let Some(cmd) = cmd.take() {
                 *place = Some(cmd);
             }

@@ -78,7 +78,8 @@ impl StripeRead {
                         Reserved::No => return Step::Wait,
                     }
                     self.phase = Phase::Lock;
-                    if cx.array.lock_stripe(cx.op, self.band.stripe, Mode::Shared) == Grant::Queued {
+                    if cx.array.lock_stripe(cx.op, self.band.stripe, Mode::Shared) == Grant::Queued
+                    {
                         return Step::Wait;
                     }
                     self.phase = Phase::Plan;
@@ -136,7 +137,10 @@ impl StripeRead {
             }
         };
         cx.keep_only(fetch.union(missing));
-        let at = cx.array.geometry.member_sector(self.band.stripe, self.rows.lo);
+        let at = cx
+            .array
+            .geometry
+            .member_sector(self.band.stripe, self.rows.lo);
         for slot in fetch.iter() {
             cx.prepare(slot, CommandOp::Read, at, self.rows.len());
         }
@@ -251,8 +255,12 @@ impl StripeRead {
     }
 
     fn trace(&self, cx: &Context<'_>, missing: SlotSet) {
-        let start = cx.array.geometry.address(self.band.stripe, self.band.first, self.band.rows.lo);
-        let sectors = Sectors::new(u64::from(self.band.rows.len()) * u64::from(self.band.columns()));
+        let start = cx
+            .array
+            .geometry
+            .address(self.band.stripe, self.band.first, self.band.rows.lo);
+        let sectors =
+            Sectors::new(u64::from(self.band.rows.len()) * u64::from(self.band.columns()));
         let mode = match (self.last_ditch, missing.is_empty()) {
             (true, _) => "last-ditch",
             (false, true) => "normal",

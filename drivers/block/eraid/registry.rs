@@ -134,7 +134,10 @@ impl Registry {
                 return refusal;
             };
             let zombies = self.zombies.lock();
-            match zombies.iter().find(|zombie| zombie.member.device.dev() == dev) {
+            match zombies
+                .iter()
+                .find(|zombie| zombie.member.device.dev() == dev)
+            {
                 Some(zombie) => refuse!(
                     Errno::Busy,
                     "opening {path}: it still holds {} commands of {}, which was stopped",
@@ -204,10 +207,7 @@ impl Registry {
 
 /// Removes the `rdSLOT` link.
 fn unlink_slot(directory: Option<&Kobject<Array>>, slot: Slot) {
-    if let (Some(directory), Ok(name)) = (
-        directory,
-        disk_io::c_name(format_args!("rd{slot}")),
-    ) {
+    if let (Some(directory), Ok(name)) = (directory, disk_io::c_name(format_args!("rd{slot}"))) {
         directory.unlink(&name);
     }
 }

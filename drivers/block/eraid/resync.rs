@@ -486,7 +486,10 @@ impl Array {
     fn resync_ends(self: &Arc<Self>) {
         self.note_change();
         let Some((region, goal)) = self.sync.end() else {
-            array_warn!(self.name(), "a region could not be done: a member is missing or unreadable");
+            array_warn!(
+                self.name(),
+                "a region could not be done: a member is missing or unreadable"
+            );
             return;
         };
         let total = self.with_superblock(|sb| {
@@ -494,7 +497,6 @@ impl Array {
             end.get().saturating_sub(first.get())
         });
         let sectors = total * u64::from(self.geometry.chunk());
-        self.queue_uevent(c"ERAID_EVENT=region_synced", None);
         trace::trace_sync(self.name(), goal.action(), sectors, sectors);
         if !self.start_work(Work::Flush(Flush::with(After::Synced(region, goal)))) {
             self.sync.close(false);

@@ -38,7 +38,7 @@ const STOP_WAIT_US: u64 = 2_000_000;
 /// How long it waits for the members to be flushed and marked clean.
 const SETTLE_WAIT_US: u64 = 2_000_000;
 /// How long it waits for devices to be closed.
-const CLOSE_WAIT_MS: u32 = 2000;
+pub(crate) const CLOSE_WAIT_MS: u32 = 2000;
 /// Steps of such waits.
 const STEP: Delta = Delta::from_millis(10);
 /// Requests without an answer for so long are failed by a stop.

@@ -10,11 +10,7 @@
 use kernel::{page::PAGE_SIZE, prelude::*};
 
 use crate::{
-    kapi::{
-        command::CommandOp,
-        request::Request,
-        status::Status,
-    },
+    kapi::{command::CommandOp, request::Request, status::Status},
     op::{Context, Issue, Step},
     pool::{Need, Reserved},
     xor::{xor_all, xor_more},
@@ -358,7 +354,8 @@ impl StripeWrite {
     fn trace(&self, cx: &Context<'_>, request: &Request) {
         let sectors = self.band.rows.len() * u32::from(self.band.columns());
         let kind = self.plan.map_or("none", |plan| plan.kind.as_str());
-        cx.array.write_done(request, kind, self.band.stripe, sectors);
+        cx.array
+            .write_done(request, kind, self.band.stripe, sectors);
     }
 }
 

@@ -258,7 +258,19 @@ pub fn decide(candidates: &[Candidate<'_>], options: Options) -> Result<Decision
     for (index, candidate) in candidates.iter().enumerate() {
         assembly.place(index, newest, candidate, options)?;
     }
-    assembly.conclude(newest.superblock, options)
+    if options.force && assembly.in_sync.len() < members_needed(newest.superblock) {
+        // Old data is better than none, but not than what the others make up for.
+        for (index, candidate) in candidates.iter().enumerate() {
+            assembly.place_outdated(index, newest, candidate);
+        }
+    }
+    // Nobody waits for a member that is there, however old it is.
+    let is_old = |candidate: &&Candidate<'_>| {
+        standing(newest.superblock, candidate.superblock) == Standing::Outdated
+    };
+    let old = candidates.iter().filter(is_old);
+    let old = old.map(|candidate| candidate.superblock.slot).collect();
+    assembly.conclude(newest.superblock, old, options)
 }
 
 impl Assembly {
@@ -278,11 +290,7 @@ impl Assembly {
                 self.in_sync.insert(slot);
                 self.caught_up.insert(slot);
             }
-            Standing::Outdated if options.force => match newest.superblock.record(slot).state {
-                SlotState::InSync => self.in_sync.insert(slot),
-                SlotState::Recovering(_) => self.recovering.insert(slot),
-                _ => return Ok(()),
-            },
+            Standing::Outdated if options.force => return Ok(()),
             Standing::Rebuild => return Ok(()),
             Standing::Diverged if options.force => return Ok(()),
             Standing::Diverged => return Err(diverged(newest, candidate)),
@@ -302,8 +310,29 @@ impl Assembly {
         Ok(())
     }
 
+    /// Gives an old copy of a member its slot.
+    fn place_outdated(&mut self, index: usize, newest: &Candidate<'_>, candidate: &Candidate<'_>) {
+        let slot = candidate.superblock.slot;
+        if standing(newest.superblock, candidate.superblock) != Standing::Outdated {
+            return;
+        }
+        match newest.superblock.record(slot).state {
+            SlotState::InSync => self.in_sync.insert(slot),
+            SlotState::Recovering(_) => self.recovering.insert(slot),
+            _ => return,
+        }
+        if let Some(member) = self.members.get_mut(slot.index()) {
+            *member = u8::try_from(index).ok();
+        }
+    }
+
     /// Decides whether the members suffice.
-    fn conclude(self, base: &Superblock, options: Options) -> Result<Decision, Refusal> {
+    fn conclude(
+        self,
+        base: &Superblock,
+        old: SlotSet,
+        options: Options,
+    ) -> Result<Decision, Refusal> {
         let geometry = &base.geometry;
         let present = self.in_sync.union(self.recovering);
         let expected = geometry
@@ -311,7 +340,8 @@ impl Assembly {
             .iter()
             .filter(|slot| expects(base, *slot))
             .collect::<SlotSet>()
-            .minus(present);
+            .minus(present)
+            .minus(old);
         if !expected.is_empty() && !options.degraded {
             return Ok(Decision::Incomplete(Incomplete { present, expected }));
         }

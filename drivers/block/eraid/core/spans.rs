@@ -71,9 +71,21 @@ mod tests {
     fn reads_through_a_parity_chunk_and_no_further() {
         let mut span = Span::EMPTY;
         assert!(span.extend(Sector::new(16), 16, 16, 512));
-        assert!(span.extend(Sector::new(48), 16, 16, 512), "one chunk of gap");
-        assert_eq!(span, Span { at: Sector::new(16), len: 48 });
-        assert!(!span.extend(Sector::new(96), 16, 16, 512), "two chunks of gap");
+        assert!(
+            span.extend(Sector::new(48), 16, 16, 512),
+            "one chunk of gap"
+        );
+        assert_eq!(
+            span,
+            Span {
+                at: Sector::new(16),
+                len: 48
+            }
+        );
+        assert!(
+            !span.extend(Sector::new(96), 16, 16, 512),
+            "two chunks of gap"
+        );
         assert!(!span.extend(Sector::new(64), 512, 16, 512), "too long");
         assert!(!span.extend(Sector::new(20), 16, 16, 512), "backwards");
         assert_eq!(span.len, 48);
@@ -82,8 +94,8 @@ mod tests {
     #[test]
     fn one_command_for_each_member_of_ten_chunks_on_six() {
         // 80 KiB of 8 KiB chunks: five data columns in two rows, one command a member.
-        let geometry = Geometry::new(Level::Raid5, 6, Sectors::new(16), Sectors::new(1 << 16))
-            .expect("valid");
+        let geometry =
+            Geometry::new(Level::Raid5, 6, Sectors::new(16), Sectors::new(1 << 16)).expect("valid");
         for first in 0..30u64 {
             let mut spans = [Span::EMPTY; 6];
             let start = Sector::new(first * 16);
