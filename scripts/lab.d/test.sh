@@ -72,6 +72,7 @@ in_root_cargo() { # CMD...
 	in_root -r "$SRC:src" -b "$dir/tree:mod" -b "$dir/target:work" -b "$CACHE/cargo:cargo" -- \
 		env -u RUSTUP_HOME -u RUSTUP_TOOLCHAIN CARGO_HOME=/lab/cargo \
 		CARGO_TARGET_DIR=/lab/work CARGO_TERM_COLOR=never "${ca[@]}" \
+		CARGO_RESOLVER_INCOMPATIBLE_RUST_VERSIONS=fallback \
 		bash -euc 'cd /lab/mod; "$@"' - "$@"
 }
 
