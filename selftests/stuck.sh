@@ -15,7 +15,7 @@ gone() { local pid; for pid in "$@"; do ! kill -0 "$pid" 2>/dev/null || return 1
 # stuck_test LEVEL MEMBERS
 stuck_test() {
 	local id=r$1 pids=() begun node
-	rm -f "$LOG"
+	rm -f "$LOG" "$WORK/lost.log"
 	null_members "$2" $MB
 	wrap_members
 	must array_create stuck level="$1" chunk=64K assume_clean=1
@@ -90,8 +90,61 @@ idle_test() {
 	drop_members
 }
 
+# The very first write to a region waits for its mark on all members, one of
+# which hangs. Killed and stopped all the same.
+first_write_test() {
+	local begun pid
+	null_members 4 $MB
+	wrap_members
+	must array_create first level=5 chunk=64K
+	dm_stop_answering d1
+	"$EXERCISE" write "$NODE" --log "$WORK/first.log" --seed 1 --count 1 >/dev/null 2>&1 &
+	pid=$!
+	disown -a
+	sleep 2
+	begun=$(seconds)
+	kill -KILL $pid
+	wait_until $LIMIT control stop first
+	t_is "$ERRNO" ok first_write_stops
+	t_run first_write_stops_in_time test $(($(seconds) - begun)) -lt $LIMIT
+	t_run first_write_is_gone wait_until 2 gone $pid
+	dm_answer_again d1
+	t_run first_write_no_zombies wait_until 5 bash -c "! grep -q dm- $CONTROL/zombies"
+	drop_members
+}
+
+# However many readers wait for the one that hangs, what the others have is read.
+many_readers_test() {
+	local pids=() i
+	null_members 4 $MB
+	wrap_members
+	must array_create many level=5 chunk=64K assume_clean=1
+	must "$EXERCISE" fill "$NODE" --log "$WORK/many.log" --seed 1 --length 4M >/dev/null
+	dm_stop_answering d1
+	for i in 1 2 3 4; do
+		"$EXERCISE" read-load "$NODE" --count 1000000000 --threads 16 --size 64K --seed $i >/dev/null 2>&1 &
+		pids+=($!)
+	done
+	disown -a
+	sleep 12
+	kill -KILL "${pids[@]}"
+	data_on 2
+	t_run many_readers_others_read timeout -s KILL 5 "$EXERCISE" read-load "$NODE" --count 50 \
+		--offset "$START" --length "$LENGTH"
+	data_on 1
+	t_run many_readers_missing_read timeout -s KILL 8 "$EXERCISE" read-load "$NODE" --count 1 \
+		--offset "$START" --length "$LENGTH"
+	dm_answer_again d1
+	t_run many_readers_gone wait_until 5 gone "${pids[@]}"
+	t_run many_readers_verify "$EXERCISE" verify "$NODE" --log "$WORK/many.log" --length 4M
+	t_run many_readers_stop array_stop many
+	drop_members
+}
+
 start
 idle_test
+first_write_test
+many_readers_test
 stuck_test 5 5
 stuck_test 1 2
 finish

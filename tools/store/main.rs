@@ -19,7 +19,7 @@ struct Args {
     /// The file.
     file: PathBuf,
     /// What to write, a newline added; standard input, unchanged, unless given.
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     text: Option<String>,
     /// Let the n-th place fail that can: an allocation, a request to a device marked for it
     /// (CONFIG_FAULT_INJECTION). Prints `hit=1` when there was an n-th one, and `passed=` how
