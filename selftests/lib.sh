@@ -223,7 +223,7 @@ control() { store "$CONTROL/$1" "$2"; }
 arrays() {
 	local link
 	for link in "$CONTROL"/arrays/*; do
-		[ -L "$link" ] && basename "$(readlink -f "$link")"
+		[ "${link##*/}" != subsystem ] && [ -L "$link" ] && basename "$(readlink -f "$link")"
 	done
 }
 

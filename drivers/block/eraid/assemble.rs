@@ -48,11 +48,11 @@ impl Registry {
     pub(crate) fn assemble(self: &Arc<Self>, line: &[u8]) -> Result<(), Refusal> {
         let request = parse_assemble(line)?;
         let _control = self.control.lock();
-        self.release_waiting(&request);
-        let new = self.find_members(&request)?;
+        let (new, waiting) = self.find_members(&request)?;
         let uuid = new
             .first()
             .map(|found| found.superblock.array)
+            .or(waiting)
             .ok_or_else(|| refuse!(Errno::Inval, "an array needs members"))?;
         if self.runs(uuid) {
             return Err(refuse!(Errno::Busy, "the array {uuid} runs already"));
@@ -95,14 +95,22 @@ impl Registry {
         }
     }
 
-    /// Opens the members of a line and reads their superblocks.
+    /// Opens the members of a line and reads their superblocks; those that wait in a set already are
+    /// left in it, and the set is named.
     #[inline(never)]
-    fn find_members(&self, request: &Assemble<'_>) -> Result<KVec<Found>, Refusal> {
-        let mut all = KVec::new();
+    fn find_members(
+        &self,
+        request: &Assemble<'_>,
+    ) -> Result<(KVec<Found>, Option<Uuid>), Refusal> {
+        let (mut all, mut waiting) = (KVec::new(), None);
         for spec in request.members.iter() {
             let MemberSpec::Path(path) = spec else {
                 continue;
             };
+            if let Some(uuid) = self.set_of(path) {
+                waiting = Some(uuid);
+                continue;
+            }
             let device = self.open_member(path, request.readonly)?;
             let (superblock, side) =
                 disk_io::read_superblock(&device).map_err(|unread| unread.refusal(&device))?;
@@ -114,26 +122,15 @@ impl Registry {
             all.push(found, GFP_KERNEL)
                 .map_err(|_| refused(ENOMEM, "opening", path))?;
         }
-        Ok(all)
+        Ok((all, waiting))
     }
 
-    /// Lets go of sets that wait and whose members a line names, which takes them anew: so such a
-    /// set can be started degraded.
-    fn release_waiting(&self, request: &Assemble<'_>) {
-        let waits = |dev: u32| {
-            let all = self.incomplete.lock();
-            let holds = |set: &Incomplete| set.found.iter().any(|found| found.device.dev() == dev);
-            all.iter().find(|set| holds(set)).map(|set| set.uuid)
-        };
-        for spec in request.members.iter() {
-            let MemberSpec::Path(path) = spec else {
-                continue;
-            };
-            if let Some(uuid) = disk_io::dev_of(path).and_then(waits) {
-                drop(self.take_incomplete(uuid));
-                wait_closed(CLOSE_WAIT_MS);
-            }
-        }
+    /// The set in which the device at `path` waits.
+    fn set_of(&self, path: &str) -> Option<Uuid> {
+        let dev = disk_io::dev_of(path)?;
+        let all = self.incomplete.lock();
+        let holds = |set: &&Incomplete| set.found.iter().any(|found| found.device.dev() == dev);
+        all.iter().find(holds).map(|set| set.uuid)
     }
 
     /// Lets go of an incomplete set.

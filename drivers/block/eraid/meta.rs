@@ -38,6 +38,7 @@ use crate::{
     sub::{Cmd, Sub, Target},
 };
 use eraid_core::{
+    geometry::Level,
     metapage::{Page, PageId, Side, PAGE_SIZE},
     region::{Admit, ClearTicket, RegionState, Work},
     regionmap::{self, Region, REGIONS_PER_PAGE},
@@ -293,6 +294,15 @@ fn prepare(cmd: &mut Cmd, slot: Slot, target: Target, sector: u64, page: &[u8]) 
     };
 }
 
+/// What is to be recomputed in a region. Members that are not there are caught up when they are back.
+fn goal_of(region: &RegionState, level: Level, in_sync: SlotSet) -> Option<Goal> {
+    match region.work(level) {
+        Work::Resync => Some(Goal::Parity),
+        Work::Recover(stale) => stale.intersect(in_sync).first().map(Goal::Member),
+        Work::Fill | Work::Doubtful | Work::Nothing => None,
+    }
+}
+
 fn now() -> Micros {
     Micros::new(now_us())
 }
@@ -426,27 +436,21 @@ impl Array {
 
     /// Whether there is a region with something to recompute.
     pub(crate) fn has_work(&self) -> bool {
-        let level = self.geometry.level();
+        let (level, in_sync) = (self.geometry.level(), self.in_sync());
         let inner = self.meta.inner.lock();
-        let idle = |region: &RegionState| matches!(region.work(level), Work::Nothing | Work::Fill);
-        !inner.regions.iter().all(idle)
+        let mut regions = inner.regions.iter();
+        regions.any(|region| goal_of(region, level, in_sync).is_some())
     }
 
     /// The first region from number `from` on with something to recompute, and what.
     pub(crate) fn next_work(&self, from: u64) -> Option<(RegionNo, Goal)> {
         let in_sync = self.in_sync();
         let level = self.geometry.level();
-        // Members that are not there are caught up when they are back.
-        let goal = |region: &RegionState| match region.work(level) {
-            Work::Resync => Some(Goal::Parity),
-            Work::Recover(stale) => stale.intersect(in_sync).first().map(Goal::Member),
-            Work::Fill | Work::Doubtful | Work::Nothing => None,
-        };
         let mut inner = self.meta.inner.lock();
         let regions = inner.regions.iter_mut().enumerate();
         let mut regions = regions.skip(usize::try_from(from).unwrap_or(usize::MAX));
         regions.find_map(|(number, region)| {
-            let goal = goal(region)?;
+            let goal = goal_of(region, level, in_sync)?;
             match goal {
                 Goal::Member(slot) => region.begin_recovery(slot),
                 Goal::Parity => region.begin_sync(),
