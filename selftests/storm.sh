@@ -9,15 +9,15 @@
 readonly MB=24 WORKERS=6
 SECONDS_EACH=$(soak "$(by_flavour 25 15)" 300)
 
-# One worker: two members of its own and one it shares with its neighbour.
+# One worker: three members of its own, but sometimes one of its neighbour's.
 worker() {
 	local number=$1 own line step=0 taken=0 refused=0 end
-	local next=$(((number + 1) % WORKERS))
-	own=/dev/m$((number * 2)),/dev/m$((number * 2 + 1)),/dev/m$((next * 2))
+	local first=$((number * 3)) shared=$(((number * 3 + 3) % (WORKERS * 3)))
 	RANDOM_STATE=$((SEED + number))
 	end=$((SECONDS + SECONDS_EACH))
 	while [ $SECONDS -lt $end ]; do
 		step=$((step + 1))
+		own=/dev/m$first,/dev/m$((first + 1)),/dev/m$((step % 5 ? first + 2 : shared))
 		random_below 10
 		case $RANDOM_NUMBER in
 		0 | 1 | 2)
@@ -26,7 +26,7 @@ worker() {
 			control create "$line"
 			;;
 		3 | 4) control assemble "members=$own" ;;
-		5) control assemble "members=/dev/m$((number * 2)) degraded=1" ;;
+		5) control assemble "members=/dev/m$first degraded=1" ;;
 		6) control stop "s$number" ;;
 		7)
 			random_below 3
@@ -56,7 +56,7 @@ array_use_quietly() {
 }
 
 start
-null_members $((WORKERS * 2)) $MB
+null_members $((WORKERS * 3)) $MB
 PIDS=()
 for ((n = 0; n < WORKERS; n++)); do
 	worker $n &
