@@ -36,7 +36,7 @@ module_build() {
 	[ -f "$REPO/Kbuild" ] || die "there is no Kbuild file at the top of the tree"
 	dir=$(build_dir "$flavour")
 	case " $* " in *" CLIPPY=1 "*) dir+=-clippy ;; esac
-	log=$CACHE/log/build-$(basename "$dir").log
+	log=$LOG/build-$(basename "$dir").log
 	mkdir -p "$dir/tree"
 	exec {block}>"$dir/lock"
 	flock "$block"

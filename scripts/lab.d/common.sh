@@ -32,8 +32,11 @@ key_of_files() { cat "$@" | sha256sum | cut -c 1-12; }
 
 cache_init() {
 	CACHE=${ERAID_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/eraid}
-	mkdir -p "$CACHE/lock" "$CACHE/tmp" "$CACHE/log" "$CACHE/cargo" "$CACHE/build"
+	mkdir -p "$CACHE/lock" "$CACHE/tmp" "$CACHE/cargo" "$CACHE/build"
 	CACHE=$(realpath "$CACHE")
+	# Each checkout has logs of its own.
+	LOG=$CACHE/log/$(key_of "$REPO")
+	mkdir -p "$LOG"
 	# Everybody who uses the cache holds this shared; cleaning wants it alone.
 	exec 8>"$CACHE/lock/use"
 	flock -s 8
@@ -76,16 +79,16 @@ cached() {
 			tmp=$CACHE/tmp/$name.$$
 			mkdir -p "$tmp"
 			start=$SECONDS
-			say "-- $name: making it (log: $CACHE/log/$name.log)"
+			say "-- $name: making it (log: $LOG/$name.log)"
 			# A subshell of its own, or "set -e" would be off inside "||".
 			set +e
-			(set -e; "$1" "$tmp" "${@:2}") >"$CACHE/log/$name.log" 2>&1
+			(set -e; "$1" "$tmp" "${@:2}") >"$LOG/$name.log" 2>&1
 			rc=$?
 			set -e
 			if [ $rc != 0 ]; then
-				tail -n 25 "$CACHE/log/$name.log" >&2
+				tail -n 25 "$LOG/$name.log" >&2
 				die "making $name failed after $((SECONDS - start)) s" \
-					"read $CACHE/log/$name.log; the next run starts this step afresh"
+					"read $LOG/$name.log; the next run starts this step afresh"
 			fi
 			printf '%s\n' "$key" >"$tmp/.lab-key"
 			chmod 755 "$tmp"

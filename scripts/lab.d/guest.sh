@@ -132,11 +132,11 @@ cmd_shell() {
 		*) printf '%s\n' "$line" >&3 ;;
 		esac
 	done < <(guest_boot "$flavour" "$dir" </dev/null)
-	cp "$dir/kernel.log" "$CACHE/log/shell-$flavour.kernel.log"
+	cp "$dir/kernel.log" "$LOG/shell-$flavour.kernel.log"
 	if [ -z "$status" ]; then
 		tail -n 30 "$dir/kernel.log" >&2
 		die "the guest went down before the command ended" \
-			"its kernel log is $CACHE/log/shell-$flavour.kernel.log"
+			"its kernel log is $LOG/shell-$flavour.kernel.log"
 	fi
 	rm -rf "$dir"
 	return "$status"

@@ -52,7 +52,7 @@ debs_make() { # DIR
 		echo "$version" >version
 		echo "$abi" >abi
 	' - "$KERNEL_SERIES" "$KERNEL_PIN"
-	sed -n 's/^NOTE: /   /p' "$CACHE/log/debs.log" >&3
+	sed -n 's/^NOTE: /   /p' "$LOG/debs.log" >&3
 }
 
 debs_setup() {

@@ -62,8 +62,8 @@ host_packages() {
 			apt-cache show mmdebstrap >/dev/null 2>&1 || apt-get -q update
 		DEBIAN_FRONTEND=noninteractive apt-get -q -y install \
 			--no-install-recommends "${missing[@]}"
-	} >"$CACHE/log/host-packages.log" 2>&1 </dev/null ||
-		die "apt could not install ${missing[*]}" "read $CACHE/log/host-packages.log"
+	} >"$LOG/host-packages.log" 2>&1 </dev/null ||
+		die "apt could not install ${missing[*]}" "read $LOG/host-packages.log"
 }
 
 root_key() {

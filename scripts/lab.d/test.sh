@@ -35,7 +35,7 @@ lap() {
 # check NAME CMD...: one test that is a command; shows the output if it fails.
 check() {
 	local name=$1 log rc=0
-	log=$CACHE/log/test-${1//\//-}.log
+	log=$LOG/test-${1//\//-}.log
 	shift
 	lap
 	(set -e; "$@") >"$log" 2>&1 </dev/null || rc=$?
@@ -109,13 +109,15 @@ host_tests() {
 		[ ! -x "$f" ] || check "host/$(basename "$f")" check_script "$(basename "$f")"
 	done
 	[ -f "$REPO/Cargo.toml" ] || return 0
-	check host/cargo-clippy in_root_cargo cargo clippy --workspace --all-targets -- -D warnings
+	# The one lint that the kernel turns off as well for compilers before 1.86.
+	check host/cargo-clippy in_root_cargo cargo clippy --workspace --all-targets -- \
+		-D warnings -A clippy::precedence
 	cargo_test
 }
 
 # One line for each host test, as for the guests'.
 cargo_test() {
-	local log=$CACHE/log/test-host-cargo.log rc=0 line crate=cargo name before=$FAILED
+	local log=$LOG/test-host-cargo.log rc=0 line crate=cargo name before=$FAILED
 	local soak=()
 	[ -z "${ERAID_SOAK:-}" ] || soak=(PROPTEST_CASES=20000)
 	lap
@@ -144,8 +146,8 @@ one_word() { local w=${1// - /::}; printf '%s' "${w// /_}"; }
 # Host programs that guest tests use.
 tools_build() {
 	[ -f "$REPO/Cargo.toml" ] || return 0
-	in_root_cargo cargo build --workspace >"$CACHE/log/tools.log" 2>&1 </dev/null ||
-		note "the host tools do not build, see $CACHE/log/tools.log"
+	in_root_cargo cargo build --workspace >"$LOG/tools.log" 2>&1 </dev/null ||
+		note "the host tools do not build, see $LOG/tools.log"
 }
 
 # --- guests -----------------------------------------------------------------
@@ -222,7 +224,7 @@ read_guest() { # FLAVOUR DIR GUEST-PID
 		case $line in
 		'#LAB begin '*)
 			suite=${line#\#LAB begin }
-			S_LOG=$CACHE/log/test-$flavour-$suite.log S_SEEN=0 S_PLAN='' S_BAD=0
+			S_LOG=$LOG/test-$flavour-$suite.log S_SEEN=0 S_PLAN='' S_BAD=0
 			S_KERNEL='' S_TIMEOUT='' S_BAIL=''
 			: >"$S_LOG"
 			diag=()
@@ -332,7 +334,7 @@ guest_tests() { # FLAVOUR
 		guest_kill "$pid"
 		if [ "${#DONE_SUITES[@]}" = "$count" ]; then
 			# It never came up: that fails the run, once for each suite.
-			cp "$dir/kernel.log" "$CACHE/log/test-$flavour-boot.kernel.log"
+			cp "$dir/kernel.log" "$LOG/test-$flavour-boot.kernel.log"
 			tail -n 25 "$dir/kernel.log" | tr -d '\r' | sed 's/^/      k /' >&3
 			while read -r line; do
 				result FAIL "$flavour/${line% *}/(suite)" - "the guest did not start"
