@@ -3,6 +3,8 @@
 #
 # Putting an array together again: in any order, one by one, without some,
 # with what does not belong, after a crash, with torn superblocks.
+# lib.sh uses what is set here.
+# shellcheck disable=SC2034
 . ./ktap_helpers.sh
 . ./lib.sh
 

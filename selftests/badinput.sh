@@ -12,7 +12,7 @@ arrays_now() { echo $CONTROL/arrays/*; }
 
 # refuse NAME FILE ERRNO LINE: exactly so.
 refuse() {
-	local before=$ARRAYS
+	local before=$LISTED
 	store "$2" "$4"
 	refused "$1" "$3" "$before"
 }
@@ -23,10 +23,10 @@ refuse_raw() {
 	answer=$("$STORE" "$2")
 	ERRNO=${answer#result=}
 	ERRNO=${ERRNO%% *}
-	refused "$1" "$3" "$ARRAYS"
+	refused "$1" "$3" "$LISTED"
 }
 
-refused() { # NAME ERRNO ARRAYS
+refused() { # NAME ERRNO LISTED
 	local last words
 	last=$(<$CONTROL/last_error)
 	read -ra words <<<"${last##*$'\n'}"
@@ -52,7 +52,7 @@ sums() { local d; for d in "$@"; do sha256sum <"$d"; done; }
 start
 null_members 4 $MB
 LAST_ERROR=$(<$CONTROL/last_error)
-ARRAYS=$(arrays_now)
+LISTED=$(arrays_now)
 BLANK=$(sums "${MEMBERS[@]}")
 M3=/dev/m0,/dev/m1,/dev/m2
 
@@ -192,7 +192,7 @@ t_is "$(sums /dev/m0 /dev/m1 /dev/m2)" "$(head -n 3 <<<"$BLANK")" members_untouc
 
 # --- against a running array --------------------------------------------------
 t_run running_create array_create run level=5 chunk=64K members=$M3
-ARRAYS=$(arrays_now)
+LISTED=$(arrays_now)
 null_member n0 24
 null_member n1 24
 create name_taken EEXIST "name=run level=1 members=/dev/n0,/dev/n1"
@@ -211,7 +211,7 @@ t_is "$(attr degraded)" 0 running_unharmed
 t_is "$(sums /dev/n0 /dev/n1 | uniq -c | awk '{ print $1 }')" 2 others_untouched
 must array_stop run
 
-ARRAYS=$(arrays_now)
+LISTED=$(arrays_now)
 # What was a member carries a signature too.
 create was_member EEXIST "name=x level=1 members=/dev/m0,/dev/n1"
 t_run forced array_create x level=1 members=/dev/m0,/dev/n1 force=1

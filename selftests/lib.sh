@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
+# The scripts that source this use what is set here.
+# shellcheck disable=SC2034
 #
 # What the driver's tests share: members to build arrays from, the control
 # files with their errors, the oracle. Source ktap_helpers.sh first; call

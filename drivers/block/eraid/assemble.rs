@@ -98,10 +98,7 @@ impl Registry {
     /// Opens the members of a line and reads their superblocks; those that wait in a set already are
     /// left in it, and the set is named.
     #[inline(never)]
-    fn find_members(
-        &self,
-        request: &Assemble<'_>,
-    ) -> Result<(KVec<Found>, Option<Uuid>), Refusal> {
+    fn find_members(&self, request: &Assemble<'_>) -> Result<(KVec<Found>, Option<Uuid>), Refusal> {
         let (mut all, mut waiting) = (KVec::new(), None);
         for spec in request.members.iter() {
             let MemberSpec::Path(path) = spec else {

@@ -24,7 +24,7 @@ pub fn checksum_around(crc: Crc32c, bytes: &[u8], at: usize) -> u32 {
 pub fn reference(seed: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(seed, |crc, byte| {
         let [low, ..] = crc.to_le_bytes();
-        crc >> 8 ^ table_entry(low ^ byte)
+        (crc >> 8) ^ table_entry(low ^ byte)
     })
 }
 
@@ -46,7 +46,7 @@ const fn table() -> [u32; 256] {
         let mut bit = 0;
         while bit < 8 {
             crc = if crc & 1 != 0 {
-                crc >> 1 ^ 0x82f6_3b78
+                (crc >> 1) ^ 0x82f6_3b78
             } else {
                 crc >> 1
             };

@@ -9,7 +9,7 @@
 #[inline]
 pub const fn double(a: u8) -> u8 {
     let reduced = if a & 0x80 != 0 { 0x1d } else { 0 };
-    a << 1 ^ reduced
+    (a << 1) ^ reduced
 }
 
 /// The product of two elements.

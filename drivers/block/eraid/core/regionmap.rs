@@ -93,7 +93,7 @@ impl Region {
             Init::Partial => 1,
             Init::Full => 2,
         };
-        init | (self.in_flight as u8) << 2 | (self.need_sync as u8) << 3
+        init | ((self.in_flight as u8) << 2) | ((self.need_sync as u8) << 3)
     }
 
     /// The region of what is on the disk, if that can ever have been written.
@@ -107,8 +107,8 @@ impl Region {
         };
         let region = Region {
             init,
-            in_flight: flags & 1 << 2 != 0,
-            need_sync: flags & 1 << 3 != 0,
+            in_flight: flags & (1 << 2) != 0,
+            need_sync: flags & (1 << 3) != 0,
             stale: SlotSet::from_bits(stale),
         };
         // Also catches the four unused bits.

@@ -392,8 +392,8 @@ impl Uuid {
     pub const fn from_random(bytes: [u8; 16]) -> Uuid {
         let mut value = u128::from_be_bytes(bytes);
         // RFC 9562, 5.4: version 4 in bits 48 to 51, variant 0b10 in bits 64 and 65.
-        value = value & !(0xf << 76) | 4 << 76;
-        value = value & !(0x3 << 62) | 2 << 62;
+        value = value & !(0xf << 76) | (4 << 76);
+        value = value & !(0x3 << 62) | (2 << 62);
         Uuid(value.to_be_bytes())
     }
 
@@ -421,7 +421,7 @@ impl Uuid {
                     return None;
                 }
             } else {
-                value = value << 4 | u128::from(char::from(c).to_digit(16)?);
+                value = (value << 4) | u128::from(char::from(c).to_digit(16)?);
             }
         }
         Some(Uuid(value.to_be_bytes()))
