@@ -59,7 +59,8 @@ check_files() {
 	must umount "$MOUNT"
 	must mount "$NODE" "$MOUNT"
 	begun=${EPOCHREALTIME/./}
-	WRONG=$(cd "$MOUNT" && sha256sum --quiet --check "$SUMS" 2>&1)
+	# Four readers, as a server has several.
+	WRONG=$(cd "$MOUNT" && split -n r/4 --filter='sha256sum --quiet --check' "$SUMS" 2>&1)
 	TOOK=$(((${EPOCHREALTIME/./} - begun) / 1000))
 }
 
