@@ -94,7 +94,7 @@ check_rustfmt() {
 	mapfile -t files < <(repo_files | tr '\0' '\n' | grep '\.rs$')
 	[ ${#files[@]} -gt 0 ] || return 0
 	in_root -r "$SRC:src" -r "$REPO:repo" -- bash -euc 'cd /lab/repo
-		rustfmt --check --edition 2021 --config-path /lab/src/.rustfmt.toml "$@"' - "${files[@]}"
+		rustfmt --check --color never --edition 2021 --config-path /lab/src/.rustfmt.toml "$@"' - "${files[@]}"
 }
 
 check_script() { # scripts/check-*, on the host's own tools only
