@@ -30,11 +30,16 @@ use eraid_core::{
     units::{Generation, Sectors, Slot, SlotSet, Uuid},
 };
 
+/// Largest region map, in pages: what create makes has one.
+const MAP_PAGES_MAX: u32 = 16;
+
 /// A device with a superblock.
 pub(crate) struct Found {
     device: Arc<MemberDevice>,
     superblock: KBox<Superblock>,
     side: Side,
+    /// Opened for reading only.
+    read_only: bool,
 }
 
 /// A set that waits for more members.
@@ -57,7 +62,7 @@ impl Registry {
         if self.runs(uuid) {
             return Err(refuse!(Errno::Busy, "the array {uuid} runs already"));
         }
-        check_level(&new)?;
+        check_supported(&new)?;
         let mut set = self.take_incomplete(uuid);
         let known = set.found.len();
         for found in new {
@@ -70,20 +75,16 @@ impl Registry {
             readonly: request.readonly,
             degraded: request.degraded,
         };
-        let started = match judge(&set.found, options) {
+        match judge(&set.found, options) {
+            // Where it fails here, superblocks may have been written that those kept in the set do
+            // not know of: the members are all let go of.
             Ok(Decision::Start(assembly)) => {
-                let started = self.start_assembled(&set.found, &assembly, options, request.dev);
-                started.map(|()| true)
+                self.start_assembled(&set.found, &assembly, options, request.dev)
             }
             Ok(Decision::Incomplete(incomplete)) => {
                 tell_incomplete(&set, &incomplete);
-                Ok(false)
+                self.keep_incomplete(set)
             }
-            Err(refusal) => Err(refusal),
-        };
-        match started {
-            Ok(true) => Ok(()),
-            Ok(false) => self.keep_incomplete(set),
             Err(refusal) => {
                 // What came with this line goes; what waited before goes on waiting.
                 set.found.truncate(known);
@@ -115,6 +116,7 @@ impl Registry {
                 device,
                 superblock,
                 side,
+                read_only: request.readonly,
             };
             all.push(found, GFP_KERNEL)
                 .map_err(|_| refused(ENOMEM, "opening", path))?;
@@ -233,16 +235,23 @@ fn add_members(parts: &mut Parts, found: &KVec<Found>, assembly: &Assembly) -> R
     Ok(())
 }
 
-/// Refuses arrays of a level that is only known on paper.
-fn check_level(found: &KVec<Found>) -> Result<(), Refusal> {
+/// Refuses arrays that the on-disk format allows and this version cannot run.
+fn check_supported(found: &KVec<Found>) -> Result<(), Refusal> {
     let raid6 = |found: &Found| found.superblock.geometry.level() == Level::Raid6;
-    match found.iter().any(raid6) {
-        true => Err(refuse!(
+    if found.iter().any(raid6) {
+        return Err(refuse!(
             Errno::OpNotSupp,
             "level 6 is not supported by this version"
-        )),
-        false => Ok(()),
+        ));
     }
+    let map = |found: &Found| found.superblock.regions.pages() > MAP_PAGES_MAX;
+    if found.iter().any(map) {
+        return Err(refuse!(
+            Errno::OpNotSupp,
+            "a region map of more than {MAP_PAGES_MAX} pages is not supported by this version"
+        ));
+    }
+    Ok(())
 }
 
 /// Says what a set waits for, and how to let go of it.
@@ -263,7 +272,7 @@ fn judge(found: &KVec<Found>, options: Options) -> Result<Decision, Refusal> {
             name: disk_io::name(&found.device),
             superblock: &found.superblock,
             size: Sectors::new(found.device.size_sectors()),
-            read_only: found.device.is_read_only(),
+            read_only: found.read_only || found.device.is_read_only(),
         };
         candidates
             .push(candidate, GFP_KERNEL)
