@@ -7,26 +7,25 @@
 . ./lib.sh
 
 readonly MB=64
-ROUNDS=$(soak "$(by_flavour 3 5)" 100)
+ROUNDS=$(soak 2 100)
+# A process costs much where every access is checked.
+[ "$ERAID_FLAVOUR" != kasan ] || ROUNDS=$(soak 1 30)
 MOUNT=$WORK/mnt
 
-# One process: files of its own, written, renamed, extended, cut, compared.
+# One process: files of its own, written, copied, renamed, cut, compared.
 stress() {
 	local dir=$MOUNT/p$1 round i
-	mkdir "$dir" || return 1
+	mkdir "$dir" && cd "$dir" || return 1
 	for ((round = 0; round < ROUNDS; round++)); do
-		for i in 1 2 3 4 5 6; do
-			head -c $((i * 37 * 1024 + round)) /dev/urandom >"$dir/f$i" || return 1
-			sha256sum <"$dir/f$i" >"$dir/sum$i" || return 1
-			cp "$dir/f$i" "$dir/copy$i" && mv "$dir/copy$i" "$dir/moved$i" || return 1
+		for i in 1 2 3 4; do
+			head -c $((i * i * 61 * 1024 + round)) /dev/urandom >"f$i" || return 1
 		done
-		sync -f "$dir"
-		truncate -s 1000 "$dir/moved1" && dd if=/dev/zero of="$dir/moved2" bs=4K count=3 \
+		sha256sum f? >sums && mkdir copy && cp f? copy && mv copy moved || return 1
+		sync -f .
+		truncate -s 1000 moved/f1 && dd if=/dev/zero of=moved/f4 bs=4K count=3 seek=7 \
 			conv=notrunc,fsync status=none || return 1
-		for i in 1 2 3 4 5 6; do
-			sha256sum <"$dir/f$i" | cmp -s - "$dir/sum$i" || { echo "p$1 f$i is wrong"; return 1; }
-		done
-		rm "$dir/moved"* || return 1
+		sha256sum --quiet -c sums || return 1
+		rm -r moved || return 1
 	done
 }
 
@@ -42,10 +41,8 @@ stress_all() {
 }
 
 check_all() {
-	local sum
-	for sum in "$MOUNT"/p*/sum*; do
-		sha256sum <"${sum/sum/f}" | cmp -s - "$sum" || { echo "${sum/sum/f} is wrong"; return 1; }
-	done
+	local dir
+	for dir in "$MOUNT"/p*; do (cd "$dir" && sha256sum --quiet -c sums) || return 1; done
 }
 
 remount() { umount "$MOUNT" && fsck.ext4 -fn "$NODE" && mount "$NODE" "$MOUNT"; }
