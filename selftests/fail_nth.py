@@ -74,7 +74,7 @@ def wait_for(what, seconds, why):
     end = time.monotonic() + seconds
     while not what():
         if time.monotonic() > end:
-            raise Bad(why)
+            raise Bad(why())
         time.sleep(0.01)
 
 
@@ -89,9 +89,9 @@ def do(name):
         return error == 0
 
     # udev-like openers (there is none here) and work items take a moment.
-    wait_for(done, 10, f"{name} without a fault: {errno.errorcode.get(error, error)}")
+    wait_for(done, 10, lambda: f"{name} without a fault: {errno.errorcode.get(error, error)}")
     if name == "remove":
-        wait_for(lambda: not os.path.exists(ARRAY + "rd1"), 5, "removed, but still there")
+        wait_for(lambda: not os.path.exists(ARRAY + "rd1"), 5, lambda: "removed, but still there")
 
 
 def clear_up(uuid):
@@ -123,7 +123,7 @@ def works(name):
     if name == "sit_out":
         return get(ARRAY + "rd1/sit_out").strip() == "1"
     if name == "remove":
-        wait_for(lambda: not os.path.exists(ARRAY + "rd1"), 5, "removed, but still there")
+        wait_for(lambda: not os.path.exists(ARRAY + "rd1"), 5, lambda: "removed, but still there")
         return True
     return running() and "[3/3]" in get(ARRAY + "status")
 
