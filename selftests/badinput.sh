@@ -12,9 +12,9 @@ arrays_now() { echo $CONTROL/arrays/*; }
 
 # refuse NAME FILE ERRNO LINE: exactly so.
 refuse() {
-	local before=$LISTED
+	local listed=$LISTED
 	store "$2" "$4"
-	refused "$1" "$3" "$before"
+	refused "$1" "$3" "$listed"
 }
 
 # refuse_raw NAME FILE ERRNO: the same with bytes from standard input.
