@@ -24,8 +24,8 @@ need_block_dev() {
 
 readonly MB=96 FAST_MS=8 SLOW_MS=160
 readonly MOUNT=$WORK/mnt SUMS=$WORK/sums
-readonly TREES=(/usr/lib/python3.13 /usr/lib/gcc /usr/share/perl /usr/share/qemu
-	/usr/lib/udev /usr/lib/git-core /usr/share/doc)
+readonly TREES=(/usr/lib/gcc /usr/lib/git-core /usr/lib/udev /usr/share/qemu
+	/usr/lib/python3.13 /usr/share/perl /usr/share/doc)
 TRACE=/sys/kernel/tracing
 ROWS=()
 BAD=0
@@ -37,7 +37,7 @@ events_on() {
 	[ -d $TRACE/events/eraid/eraid_ereport ] || t_bail "no tracepoint eraid:eraid_ereport"
 	echo 1 >$TRACE/events/eraid/eraid_ereport/enable
 	# As they come, between the lines of the demo.
-	sed -u -n 's/^.*eraid_ereport: /   * event: /p' <$TRACE/trace_pipe &
+	sed -u -n 's/^.*eraid_ereport: \(.*\) value=.*/   * event: \1/p' <$TRACE/trace_pipe &
 	EVENTS=$!
 }
 
