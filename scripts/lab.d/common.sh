@@ -51,11 +51,14 @@ cache_init() {
 	done
 	TMP=$(mktemp -d "$CACHE/tmp/lab.$$.XXXXXX")
 	trap cleanup EXIT
-	trap 'exit 130' INT
-	trap 'exit 143' TERM HUP
+	trap 'echo "lab: interrupted" >&2; exit 130' INT
+	trap 'echo "lab: told to end by a signal" >&2; exit 143' TERM HUP
 }
 
 cleanup() {
+	local rc=$?
+	[ -z "${UNFINISHED:-}" ] ||
+		printf 'lab: ended before %s was done, status %s\n' "$UNFINISHED" "$rc" >&2
 	if [ -n "${KERNELS_PID:-}" ]; then kill "$KERNELS_PID" 2>/dev/null || :; fi
 	rm -rf --one-file-system "$TMP"
 }

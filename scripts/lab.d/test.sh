@@ -408,6 +408,7 @@ cmd_test() {
 	fi
 	[ ${#flavours[@]} -gt 0 ] || [ ${#ONLY_SUITES[@]} = 0 ] || flavours=("${FLAVOURS[@]}")
 
+	UNFINISHED='the test run'
 	base_setup
 	for f in "${flavours[@]}"; do
 		if [ -n "$(suites_of "$f")" ]; then need+=("$f"); fi
@@ -427,7 +428,7 @@ cmd_test() {
 	[ $((PASSED + FAILED)) -gt 0 ] || die "no test was selected" "see selftests/suites"
 	[ "$FAILED" = 0 ] || printf '   failed: %s\n' "${FAILURES[@]}" >&3
 	say "$PASSED passed, $FAILED failed$([ $SKIPPED = 0 ] || echo ", $SKIPPED skipped")"
-	LAST_LINE=1
+	LAST_LINE=1 UNFINISHED=
 	[ "$FAILED" = 0 ] || exit 1
 }
 
