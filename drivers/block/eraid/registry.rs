@@ -10,6 +10,7 @@
 use kernel::{
     new_mutex,
     prelude::*,
+    str::CString,
     sync::{Arc, Mutex},
 };
 
@@ -27,13 +28,23 @@ use eraid_core::{
     refusal::{Errno, Refusal},
     refuse,
     text::TextBuf,
-    units::{Slot, Uuid},
+    units::Uuid,
 };
+
+/// A member as user space sees it.
+pub(crate) struct Shown {
+    /// Its directory, until that is removed.
+    pub(crate) directory: Option<Kobject<MemberDir>>,
+    /// Name of the link to it, `rdSLOT`: kept, so that removing it needs no memory.
+    pub(crate) link: CString,
+    /// The member.
+    pub(crate) member: Arc<Member>,
+}
 
 /// A running array with everything user space sees of it. Fields are dropped in this order.
 pub(crate) struct Running {
-    /// Directories of the members, by slot.
-    pub(crate) members: KVec<Option<(Kobject<MemberDir>, Arc<Member>)>>,
+    /// The members, by slot.
+    pub(crate) members: KVec<Option<Shown>>,
     /// Directory of the array.
     pub(crate) directory: Option<Kobject<Array>>,
     /// The disk.
@@ -42,8 +53,8 @@ pub(crate) struct Running {
     pub(crate) array: Arc<Array>,
     /// N of `eraidN`.
     pub(crate) number: u32,
-    /// There is a link to the disk among those of the class.
-    pub(crate) linked: bool,
+    /// Name of the link to the disk among those of the class, once there is one.
+    pub(crate) link: Option<CString>,
 }
 
 /// What devices still hold commands of.
@@ -171,14 +182,16 @@ impl Registry {
                 continue;
             }
             let shown = running.members.get_mut(slot.index());
-            let Some((directory, member)) = shown.and_then(Option::take) else {
+            let Some(shown) = shown.and_then(Option::take) else {
                 continue;
             };
-            unlink_slot(running.directory.as_ref(), slot);
-            drop(directory);
-            member.device.disconnect();
-            running.disk.unlink_member(&member.device);
-            self.add_zombie(&running.array, member);
+            if let Some(directory) = &running.directory {
+                directory.unlink(&shown.link);
+            }
+            drop(shown.directory);
+            shown.member.device.disconnect();
+            running.disk.unlink_member(&shown.member.device);
+            self.add_zombie(&running.array, shown.member);
         }
     }
 
@@ -202,13 +215,6 @@ impl Registry {
         last.text = text;
         drop(last);
         array_warn_ratelimited!(refusal.errno.as_str(), "{}", refusal.as_str());
-    }
-}
-
-/// Removes the `rdSLOT` link.
-fn unlink_slot(directory: Option<&Kobject<Array>>, slot: Slot) {
-    if let (Some(directory), Ok(name)) = (directory, disk_io::c_name(format_args!("rd{slot}"))) {
-        directory.unlink(&name);
     }
 }
 
@@ -253,8 +259,9 @@ fn notify(running: &Running) {
             directory.notify(file);
         }
     }
-    for (member, _) in running.members.iter().flatten() {
-        member.notify(c"state");
-        member.notify(c"sit_out");
+    let shown = running.members.iter().flatten();
+    for directory in shown.filter_map(|shown| shown.directory.as_ref()) {
+        directory.notify(c"state");
+        directory.notify(c"sit_out");
     }
 }

@@ -21,9 +21,10 @@ use crate::{
         tagset::TagSet,
         time::now_us,
     },
+    member::Member,
     member_attrs::MemberDir,
     op::Work,
-    registry::{Registry, Running},
+    registry::{Registry, Running, Shown},
 };
 use eraid_core::{
     control::{StopTarget, DEV_MAX},
@@ -85,7 +86,7 @@ impl Registry {
             disk,
             array: array.clone(),
             number,
-            linked: false,
+            link: None,
         };
         let shown = self.show(&mut running);
         let listed = shown.and_then(|()| {
@@ -170,22 +171,27 @@ impl Registry {
             };
             running.disk.link_member(member.device.clone())?;
             let name = c_name(format_args!("dev-{}", Escaped(member.name())))?;
-            let shown = member.clone();
             let data = Arc::new(
                 MemberDir {
                     array: array.clone(),
-                    member,
+                    member: member.clone(),
                 },
                 GFP_KERNEL,
             )?;
-            let member = Kobject::add(directory.kobject(), &name, data)?;
-            member.link(c"block", shown.device.kobject())?;
-            directory.link(&c_name(format_args!("rd{slot}"))?, member.kobject())?;
-            running.members.push(Some((member, shown)), GFP_KERNEL)?;
+            let own = Kobject::add(directory.kobject(), &name, data)?;
+            own.link(c"block", member.device.kobject())?;
+            let link = c_name(format_args!("rd{slot}"))?;
+            directory.link(&link, own.kobject())?;
+            let shown = Shown {
+                directory: Some(own),
+                link,
+                member,
+            };
+            running.members.push(Some(shown), GFP_KERNEL)?;
         }
-        let name = c_name(format_args!("{}", array.name()))?;
-        self.class.link(&name, running.disk.kobject())?;
-        running.linked = true;
+        let link = c_name(format_args!("{}", array.name()))?;
+        self.class.link(&link, running.disk.kobject())?;
+        running.link = Some(link);
         Ok(())
     }
 
@@ -274,31 +280,40 @@ impl Registry {
     }
 
     /// Removes everything user space sees of an array and lets go of its members.
-    fn tear_down(&self, mut running: Running) {
-        let array = running.array.clone();
-        if let (true, Ok(name)) = (running.linked, c_name(format_args!("{}", array.name()))) {
-            self.class.unlink(&name);
+    ///
+    /// Needs no memory: it also runs because there is none.
+    fn tear_down(&self, running: Running) {
+        let Running {
+            mut members,
+            directory,
+            disk,
+            array,
+            link,
+            ..
+        } = running;
+        if let Some(link) = link {
+            self.class.unlink(&link);
         }
         array.close();
         array.end_tick();
-        let members = core::mem::take(&mut running.members);
-        let mut left = KVec::new();
-        for (directory, member) in members.into_iter().flatten() {
-            drop(directory);
-            // Without memory it is found in its slot below, if it is still in one.
-            let _ = left.push(member, GFP_KERNEL);
+        for shown in members.iter_mut().flatten() {
+            drop(shown.directory.take());
         }
-        drop(running);
+        drop(directory);
+        drop(disk);
         array.end();
         for slot in array.geometry.all_slots().iter() {
-            if let Some(member) = array.release(slot) {
-                let _ = left.push(member, GFP_KERNEL);
+            let Some(member) = array.release(slot) else {
+                continue;
+            };
+            let mut others = members.iter().flatten();
+            if !others.any(|shown| Arc::ptr_eq(&shown.member, &member)) {
+                self.let_go(&array, member);
             }
         }
-        for member in left {
-            member.device.disconnect();
-            member.close(&array);
-            self.add_zombie(&array, member);
+        // Those that were removed and whose removal nobody saw to yet are among these.
+        for shown in members.into_iter().flatten() {
+            self.let_go(&array, shown.member);
         }
         while array.next_uevent().is_some() {}
         self.reap();
@@ -306,6 +321,15 @@ impl Registry {
         drop(array);
         // So that members can be opened again at once.
         wait_closed(CLOSE_WAIT_MS);
+    }
+}
+
+impl Registry {
+    /// Lets go of a member; what its device still holds is remembered.
+    fn let_go(&self, array: &Arc<Array>, member: Arc<Member>) {
+        member.device.disconnect();
+        member.close(array);
+        self.add_zombie(array, member);
     }
 }
 
