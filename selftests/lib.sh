@@ -61,10 +61,10 @@ must() { "$@" || t_bail "failed: $*"; }
 
 # wait_until SECONDS CMD...: CMD until it succeeds.
 wait_until() {
-	local tries=$(($1 * 20))
+	local end=$((SECONDS + $1))
 	shift
 	until "$@" 2>/dev/null; do
-		[ $((tries -= 1)) -gt 0 ] || return 1
+		[ $SECONDS -le $end ] || return 1
 		sleep 0.05
 	done
 }
