@@ -279,27 +279,26 @@ member_remove() {
 	wait_until 5 test ! -e "$dir" || t_bail "$1 is still a member"
 }
 
-# slot_of_data STRIPE COLUMN: where RAID-5's left-symmetric layout has a chunk;
-# parity_slot STRIPE.
+# parity_slot STRIPE: where RAID-5's left-symmetric layout has the parity, of
+# O_DISKS members.
 parity_slot() { echo $((O_DISKS - 1 - $1 % O_DISKS)); }
-slot_of_data() { echo $((($(parity_slot "$1") + 1 + $2) % O_DISKS)); }
 
 # quiet: nothing is left to be synchronised.
 quiet() { [ "$(attr sync_action)" = idle ]; }
 wait_quiet() { wait_until 60 quiet; }
 
-# data_on SLOT: sets START and LENGTH in bytes to a chunk of a RAID-5 that lies
-# on that slot, behind the first COUNT such ones.
+# data_on SLOT [SKIP]: sets START and LENGTH in bytes to a chunk of a RAID-5 that
+# lies on that slot, behind the first SKIP such ones.
 data_on() {
 	local stripe column skip=${2:-0}
 	O_DISKS=$(attr raid_disks)
 	LENGTH=$(attr chunk_size)
 	for ((stripe = 0; ; stripe++)); do
-		for ((column = 0; column < O_DISKS - 1; column++)); do
-			[ "$(slot_of_data $stripe $column)" = "$1" ] || continue
-			START=$(((stripe * (O_DISKS - 1) + column) * LENGTH))
-			[ $((skip--)) -gt 0 ] || return 0
-		done
+		# Column 0 stands behind the parity.
+		column=$((($1 + O_DISKS - (O_DISKS - 1 - stripe % O_DISKS) - 1) % O_DISKS))
+		[ $column -lt $((O_DISKS - 1)) ] || continue
+		START=$(((stripe * (O_DISKS - 1) + column) * LENGTH))
+		[ $((skip--)) -gt 0 ] || return 0
 	done
 }
 
