@@ -237,16 +237,22 @@ with_commas() { local IFS=,; echo "$*"; }
 array_create() {
 	local line="name=$1 ${*:2}"
 	case $line in *members=*) ;; *) line+=" members=$(with_commas "${MEMBERS[@]}")" ;; esac
-	control create "$line" || t_note "create: $ERRNO: $WHY" || true
-	[ "$ERRNO" = ok ] && array_use "$1"
+	if ! control create "$line"; then
+		t_note "create: $ERRNO: $WHY"
+		return 1
+	fi
+	array_use "$1"
 }
 
 # array_assemble NAME ARGUMENTS...
 array_assemble() {
 	local line="${*:2}"
 	case $line in *members=*) ;; *) line="members=$(with_commas "${MEMBERS[@]}") $line" ;; esac
-	control assemble "${line% }" || t_note "assemble: $ERRNO: $WHY" || true
-	[ "$ERRNO" = ok ] && array_use "$1"
+	if ! control assemble "${line% }"; then
+		t_note "assemble: $ERRNO: $WHY"
+		return 1
+	fi
+	array_use "$1"
 }
 
 array_use() {
