@@ -7,6 +7,9 @@
 # The scripts in single quotes run in the root, with arguments of their own.
 # shellcheck disable=SC2016
 
+# What the guests' programs are built for.
+readonly TOOLS_TARGET=x86_64-unknown-linux-gnu
+
 initrd_make() { # DIR
 	in_root -b "$1:work" -r "$PKG/usr/lib/modules:/usr/lib/modules" -r "$REPO:repo" -- \
 		bash -euc '
@@ -43,7 +46,7 @@ guest_env() { # FLAVOUR [KEY=VALUE...]: the file that the guest's init reads
 	[ "$flavour" != stock ] || tty=/dev/ttyS1
 	printf '%s=%q\n' LAB_TTY $tty ERAID_FLAVOUR "$flavour" \
 		ERAID_MODDIR /lab/mod ERAID_KO /lab/mod/eraid.ko \
-		ERAID_HDDSIM_KO /lab/mod/eraid_hddsim.ko ERAID_TOOLS /lab/cargo/debug
+		ERAID_HDDSIM_KO /lab/mod/eraid_hddsim.ko ERAID_TOOLS "/lab/cargo/$TOOLS_TARGET/debug"
 	for kv in "$@"; do printf '%s=%q\n' "${kv%%=*}" "${kv#*=}"; done
 }
 

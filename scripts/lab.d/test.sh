@@ -143,11 +143,13 @@ cargo_test() {
 
 one_word() { local w=${1// - /::}; printf '%s' "${w// /_}"; }
 
-# Host programs that guest tests use.
+# Programs that run in guests: static, so that they run in any. The target is
+# named so that the flags do not reach the compiler's own plug-ins.
 tools_build() {
 	[ -f "$REPO/Cargo.toml" ] || return 0
-	in_root_cargo cargo build --workspace >"$LOG/tools.log" 2>&1 </dev/null ||
-		note "the host tools do not build, see $LOG/tools.log"
+	in_root_cargo env RUSTFLAGS='-C target-feature=+crt-static' \
+		cargo build -p eraid-tools --target "$TOOLS_TARGET" >"$LOG/tools.log" 2>&1 </dev/null ||
+		note "the guests' programs do not build, see $LOG/tools.log"
 }
 
 # --- guests -----------------------------------------------------------------

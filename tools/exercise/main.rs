@@ -11,18 +11,16 @@
 
 mod compare;
 mod content;
-mod device;
 mod load;
 mod log;
 mod model;
-mod rng;
-mod size;
 #[cfg(test)]
 mod tests;
 mod verify;
 mod write;
 
 use clap::{Parser, Subcommand};
+use eraid_tools::{device, rng, size};
 use std::io;
 use std::process::ExitCode;
 

@@ -115,6 +115,11 @@ impl Device {
         self.file.sync_data()
     }
 
+    /// The open file, for system calls that the standard library lacks.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
     /// The path it was opened by.
     pub fn path(&self) -> &Path {
         &self.path

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The loops: when requests go out, and how their times are taken.
+
+use crate::recorder::{Outcome, Recorder};
+use crate::request::Request;
+use eraid_tools::time::Nanos;
+use std::io;
+
+/// What carries out requests, with its clock.
+pub trait Queue {
+    /// Requests it takes at once.
+    fn depth(&self) -> usize;
+    /// Time since the start of the run.
+    fn now(&self) -> Nanos;
+    /// Hands over a request, known by `tag` from now on. Returns when it was taken, which may
+    /// be late when the device is full.
+    fn submit(&mut self, tag: usize, request: &Request) -> io::Result<()>;
+    /// Sleeps until a request completes or `timeout` is over (never, without one; never zero);
+    /// adds what completed to `done`.
+    fn wait(&mut self, timeout: Option<Nanos>, done: &mut Vec<Completion>) -> io::Result<()>;
+}
+
+/// A request that ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Completion {
+    /// The tag it was submitted by.
+    pub tag: usize,
+    /// Bytes carried, or the negative error number.
+    pub result: i64,
+}
+
+/// A request that the queue has.
+#[derive(Clone, Copy)]
+struct Pending {
+    number: u64,
+    request: Request,
+    lag: Nanos,
+}
+
+/// The requests under way.
+struct InFlight<'a, Q> {
+    queue: &'a mut Q,
+    recorder: &'a mut Recorder,
+    pending: Vec<Option<Pending>>,
+    free: Vec<usize>,
+    done: Vec<Completion>,
+    next_number: u64,
+}
+
+impl<'a, Q: Queue> InFlight<'a, Q> {
+    fn new(queue: &'a mut Q, recorder: &'a mut Recorder) -> Self {
+        let depth = queue.depth();
+        InFlight {
+            queue,
+            recorder,
+            pending: vec![None; depth],
+            free: (0..depth).rev().collect(),
+            done: Vec::new(),
+            next_number: 0,
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.pending.len() - self.free.len()
+    }
+
+    fn is_full(&self) -> bool {
+        self.free.is_empty()
+    }
+
+    /// Submits the next request; there must be room.
+    fn submit(&mut self, request: Request) -> io::Result<()> {
+        let Some(tag) = self.free.pop() else {
+            return Err(io::Error::other("no room for a request"));
+        };
+        self.queue.submit(tag, &request)?;
+        let now = self.queue.now();
+        self.pending[tag] = Some(Pending {
+            number: self.next_number,
+            request,
+            lag: now.since(request.due),
+        });
+        self.recorder.submitted(self.next_number, now, self.count());
+        self.next_number += 1;
+        Ok(())
+    }
+
+    /// Sleeps until something completes or the time is over; returns how many completed.
+    fn wait(&mut self, timeout: Option<Nanos>) -> io::Result<usize> {
+        self.done.clear();
+        self.queue.wait(timeout, &mut self.done)?;
+        let now = self.queue.now();
+        for done in &self.done {
+            let pending = self.pending.get_mut(done.tag).and_then(Option::take);
+            let pending = pending.ok_or_else(|| io::Error::other("an unknown completion"))?;
+            self.free.push(done.tag);
+            self.recorder.completed(&Outcome {
+                number: pending.number,
+                request: pending.request,
+                lag: pending.lag,
+                latency: now.since(pending.request.due),
+                result: done.result,
+            })?;
+        }
+        Ok(self.done.len())
+    }
+}
+
+/// Submits each request when it is due; ends when all have completed. `requests` are in the
+/// order of their times.
+pub fn open_loop<Q: Queue>(
+    queue: &mut Q,
+    requests: impl Iterator<Item = Request>,
+    recorder: &mut Recorder,
+) -> io::Result<()> {
+    let mut flight = InFlight::new(queue, recorder);
+    for request in requests {
+        loop {
+            let now = flight.queue.now();
+            if now < request.due {
+                flight.wait(Some(request.due - now))?;
+            } else if flight.is_full() {
+                flight.wait(None)?;
+            } else {
+                break;
+            }
+        }
+        flight.submit(request)?;
+    }
+    while flight.count() > 0 {
+        flight.wait(None)?;
+    }
+    Ok(())
+}
+
+/// Keeps the queue full until there are no more requests; ends when all have completed. The
+/// requests' times are those when their turn came.
+pub fn closed_loop<Q: Queue>(
+    queue: &mut Q,
+    mut requests: impl Iterator<Item = Request>,
+    recorder: &mut Recorder,
+) -> io::Result<()> {
+    let mut flight = InFlight::new(queue, recorder);
+    let mut room = flight.queue.depth();
+    loop {
+        for request in requests.by_ref().take(room) {
+            let due = flight.queue.now();
+            flight.submit(Request { due, ..request })?;
+        }
+        if flight.count() == 0 {
+            return Ok(());
+        }
+        room = flight.wait(None)?;
+    }
+}

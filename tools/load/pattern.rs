@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Where generated requests go and what they do.
+
+use crate::request::{Op, Request};
+use crate::MAX_SIZE;
+use eraid_tools::device::Device;
+use eraid_tools::rng::Rng;
+use eraid_tools::size::{parse, Part};
+use eraid_tools::time::Nanos;
+use std::io;
+
+/// Sets the places' random numbers apart from those of the arrivals.
+const STREAM: u64 = 2;
+
+/// The pattern as asked for.
+#[derive(clap::Args, Debug)]
+pub struct PatternArgs {
+    /// Bytes in a request.
+    #[arg(long, default_value = "4K", value_parser = parse)]
+    pub size: u64,
+    /// Requests begin at multiples of this many bytes; the size unless given.
+    #[arg(long, value_parser = parse)]
+    pub align: Option<u64>,
+    /// One after the other from the start, and again, instead of anywhere.
+    #[arg(long)]
+    pub sequential: bool,
+    /// Writes among 100 requests; they destroy what the device holds.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub write_percent: u32,
+    /// Makes arrivals, places and kinds.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    #[command(flatten)]
+    pub part: Part,
+}
+
+impl PatternArgs {
+    /// Whether some requests are writes.
+    pub fn writes(&self) -> bool {
+        self.write_percent > 0
+    }
+}
+
+/// Makes requests.
+pub struct Pattern {
+    rng: Rng,
+    start: u64,
+    places: u64,
+    align: u64,
+    length: u32,
+    write_percent: u32,
+    /// The next place of a sequential pattern.
+    next: Option<u64>,
+}
+
+impl Pattern {
+    /// The pattern on `device`.
+    pub fn new(args: &PatternArgs, device: &Device) -> io::Result<Self> {
+        let block = device.block_size()? as u64;
+        Self::on(args, device.size()?, block)
+    }
+
+    /// The pattern on a device of `size` bytes in blocks of `block`.
+    pub fn on(args: &PatternArgs, size: u64, block: u64) -> io::Result<Self> {
+        let bad = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        let (start, length) = args.part.on(size, block)?;
+        let align = args.align.unwrap_or(args.size);
+        if args.size == 0 || args.size > length.min(MAX_SIZE) {
+            return bad(format!(
+                "size {} is not between 1 and {}",
+                args.size,
+                length.min(MAX_SIZE)
+            ));
+        }
+        if args.size % block != 0 || align % block != 0 || align == 0 {
+            return bad(format!(
+                "size {} and alignment {align} are not whole blocks of {block}",
+                args.size
+            ));
+        }
+        Ok(Pattern {
+            rng: Rng::new(&[args.seed, STREAM]),
+            start,
+            places: (length - args.size) / align + 1,
+            align,
+            // At most MAX_SIZE.
+            length: args.size as u32,
+            write_percent: args.write_percent,
+            next: args.sequential.then_some(0),
+        })
+    }
+
+    /// Bytes in the longest request.
+    pub fn longest(&self) -> u32 {
+        self.length
+    }
+
+    /// The next request.
+    pub fn next(&mut self, due: Nanos) -> Request {
+        let place = match &mut self.next {
+            Some(next) => {
+                let place = *next;
+                *next = (place + 1) % self.places;
+                place
+            }
+            None => self.rng.below(self.places),
+        };
+        let op = if self.write_percent > 0 && self.rng.percent(self.write_percent) {
+            Op::Write
+        } else {
+            Op::Read
+        };
+        Request {
+            due,
+            op,
+            offset: self.start + place * self.align,
+            length: self.length,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: u64 = 1 << 20;
+
+    fn args(size: u64, align: u64) -> PatternArgs {
+        PatternArgs {
+            size,
+            align: Some(align),
+            sequential: false,
+            write_percent: 0,
+            seed: 5,
+            part: Part::default(),
+        }
+    }
+
+    #[test]
+    fn places_are_aligned_and_reach_both_ends() {
+        let mut pattern = Pattern::on(&args(24 << 10, 8 << 10), SIZE, 4096).unwrap();
+        let mut seen = vec![0; 128];
+        for _ in 0..20_000 {
+            let request = pattern.next(Nanos(0));
+            assert!(request.check(SIZE, 8 << 10).is_ok(), "{request:?}");
+            seen[(request.offset >> 13) as usize] += 1;
+        }
+        assert_eq!(seen[126..], [0, 0]);
+        // 20,000 over 126 places: 159 each, standard deviation 12.6.
+        assert!(
+            seen[..126].iter().all(|&n| (90..230).contains(&n)),
+            "{seen:?}"
+        );
+    }
+
+    #[test]
+    fn sequential_goes_round() {
+        let mut args = args(256 << 10, 256 << 10);
+        args.sequential = true;
+        args.part.offset = 256 << 10;
+        let mut pattern = Pattern::on(&args, SIZE, 4096).unwrap();
+        let offsets: Vec<_> = (0..4)
+            .map(|_| pattern.next(Nanos(0)).offset >> 18)
+            .collect();
+        assert_eq!(offsets, [1, 2, 3, 1]);
+    }
+
+    #[test]
+    fn writes_are_as_many_as_asked_for() {
+        let mut args = args(4096, 4096);
+        args.write_percent = 30;
+        let mut pattern = Pattern::on(&args, SIZE, 4096).unwrap();
+        let writes = (0..10_000)
+            .filter(|_| pattern.next(Nanos(0)).is_write())
+            .count();
+        assert!((2_800..3_200).contains(&writes), "{writes}");
+    }
+
+    #[test]
+    fn bad_patterns_are_refused() {
+        for (size, align) in [
+            (0, 4096),
+            (4096, 0),
+            (2048, 4096),
+            (4096, 2048),
+            (2 << 20, 4096),
+        ] {
+            assert!(
+                Pattern::on(&args(size, align), SIZE, 4096).is_err(),
+                "{size} {align}"
+            );
+        }
+    }
+}
