@@ -11,6 +11,8 @@ note() { say "   $*"; }
 
 # die WHAT [WHAT-TO-DO]
 die() {
+	# What went wrong only because the lab itself was killed is no news.
+	[ -d /proc/$$ ] || exit 1
 	printf 'lab: %s\n' "$1" >&2
 	[ $# -lt 2 ] || printf 'lab: what to do: %s\n' "$2" >&2
 	exit 1
@@ -59,7 +61,10 @@ cleanup() {
 	local rc=$?
 	[ -z "${UNFINISHED:-}" ] ||
 		printf 'lab: ended before %s was done, status %s\n' "$UNFINISHED" "$rc" >&2
-	if [ -n "${KERNELS_PID:-}" ]; then kill "$KERNELS_PID" 2>/dev/null || :; fi
+	# Lanes, and kernels in the making.
+	local jobs
+	mapfile -t jobs < <(jobs -p)
+	[ ${#jobs[@]} = 0 ] || kill "${jobs[@]}" 2>/dev/null || :
 	rm -rf --one-file-system "$TMP"
 }
 
