@@ -143,15 +143,16 @@ pub(crate) fn decimal(text: &str) -> Result<u64, NotDecimal> {
     text.parse().map_err(|_| NotDecimal::TooLarge)
 }
 
-/// Parses a size in bytes, or in KiB or MiB with K or M behind it.
+/// Parses a size in bytes, or in KiB, MiB, GiB or TiB with K, M, G or T behind it.
 pub(crate) fn size(text: &str) -> Result<u64, NotDecimal> {
-    let (digits, unit) = if let Some(digits) = text.strip_suffix('K') {
-        (digits, 1 << 10)
-    } else if let Some(digits) = text.strip_suffix('M') {
-        (digits, 1 << 20)
-    } else {
-        (text, 1)
-    };
+    let units = [
+        ('K', 1 << 10),
+        ('M', 1 << 20),
+        ('G', 1 << 30),
+        ('T', 1 << 40),
+    ];
+    let suffixed = |(suffix, unit)| text.strip_suffix(suffix).map(|digits| (digits, unit));
+    let (digits, unit) = units.into_iter().find_map(suffixed).unwrap_or((text, 1));
     decimal(digits)?
         .checked_mul(unit)
         .ok_or(NotDecimal::TooLarge)
