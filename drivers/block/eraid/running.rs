@@ -364,11 +364,14 @@ fn limits(geometry: &Geometry, logical_block_size: u32) -> Limits {
     let stripe = geometry.stripe_data().get() as u32;
     Limits::new(LimitsConfig {
         logical_block_size,
+        physical_block_size: logical_block_size,
         io_min: chunk,
         io_opt: chunk.saturating_mul(u32::from(geometry.data_columns())),
         // Full stripes in one request, where that is not too much.
         max_hw_sectors: stripe.clamp(2048, 8192),
         partial_stripes_expensive: matches!(geometry.level(), Level::Raid5 | Level::Raid6),
+        write_cache: true,
+        rotational: false,
     })
 }
 

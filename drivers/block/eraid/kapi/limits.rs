@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Limits of the array's disk, from its own needs and those of its members.
+//! Limits of a disk, from its own needs and those of its members, if it has any.
 //!
 //! C header: [`include/linux/blkdev.h`](srctree/include/linux/blkdev.h)
 
@@ -16,11 +16,14 @@ use super::{
     sys, //
 };
 
-/// What the array's disk is like, apart from its members.
+/// What a disk is like, apart from its members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LimitsConfig {
     /// The unit that can be addressed, in bytes: a power of two from 512 to the page size.
     pub(crate) logical_block_size: u32,
+    /// The unit that is written at once, in bytes: a power of two, not below the logical block size.
+    /// Members with larger ones make it larger.
+    pub(crate) physical_block_size: u32,
     /// The preferred smallest request, in bytes: the chunk.
     pub(crate) io_min: u32,
     /// The preferred request, in bytes: the data of a stripe.
@@ -29,6 +32,10 @@ pub(crate) struct LimitsConfig {
     pub(crate) max_hw_sectors: u32,
     /// Whether small writes need reads first, as with parity.
     pub(crate) partial_stripes_expensive: bool,
+    /// Whether there is a volatile write cache, so that flushes make a difference.
+    pub(crate) write_cache: bool,
+    /// Whether the disk rotates itself; it does, too, if a member does.
+    pub(crate) rotational: bool,
 }
 
 /// The limits of a disk.
@@ -49,9 +56,9 @@ impl Limits {
         // SAFETY: The limits are valid for writes.
         unsafe { bindings::blk_set_stacking_limits(&mut stacked) };
         stacked.logical_block_size = config.logical_block_size;
-        stacked.physical_block_size = config.logical_block_size;
+        stacked.physical_block_size = config.physical_block_size;
         // Multiples of the physical block size are expected, or members count as misaligned.
-        stacked.io_min = config.logical_block_size;
+        stacked.io_min = config.physical_block_size;
         Self { config, stacked }
     }
 
@@ -83,8 +90,13 @@ impl Limits {
     /// whether members rotate. The rest is set here or left to the block layer's defaults, which
     /// zero stands for.
     pub(super) fn to_raw(&self) -> bindings::queue_limits {
-        let mut features = sys::ERAID_CONST_BLK_FEAT_WRITE_CACHE | sys::ERAID_CONST_BLK_FEAT_FUA;
-        features |= self.stacked.features & sys::ERAID_CONST_BLK_FEAT_ROTATIONAL;
+        let mut features = self.stacked.features & sys::ERAID_CONST_BLK_FEAT_ROTATIONAL;
+        if self.config.rotational {
+            features |= sys::ERAID_CONST_BLK_FEAT_ROTATIONAL;
+        }
+        if self.config.write_cache {
+            features |= sys::ERAID_CONST_BLK_FEAT_WRITE_CACHE | sys::ERAID_CONST_BLK_FEAT_FUA;
+        }
         if self.config.partial_stripes_expensive {
             features |= sys::ERAID_CONST_BLK_FEAT_RAID_PARTIAL_STRIPES_EXPENSIVE;
         }
@@ -112,6 +124,8 @@ impl Limits {
         if !block.is_power_of_two()
             || (block as usize) < SECTOR_SIZE
             || block as usize > kernel::page::PAGE_SIZE
+            || !self.config.physical_block_size.is_power_of_two()
+            || self.config.physical_block_size < block
             || (self.config.max_hw_sectors as usize) < kernel::page::PAGE_SIZE / SECTOR_SIZE
         {
             return Err(EINVAL);

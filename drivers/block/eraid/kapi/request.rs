@@ -193,6 +193,24 @@ impl Request {
         self.command_flags().contains(CommandFlags::FUA)
     }
 
+    /// Whether the device is asked not to retry: the request shall fail fast on device errors.
+    pub(crate) fn is_failfast(&self) -> bool {
+        self.cmd_flags() & sys::ERAID_CONST_REQ_FAILFAST_DEV != 0
+    }
+
+    /// The number of the command duration limit that the request's priority hints at; 0 is none.
+    pub(crate) fn duration_limit(&self) -> u16 {
+        // SAFETY: `rq` is valid by the type invariant; the field is constant until bytes are ended,
+        // which is done with the last share.
+        let bio = unsafe { (*self.rq.as_ptr()).bio };
+        if bio.is_null() {
+            return 0;
+        }
+        // SAFETY: The bio is part of the request, which is started. All its bios have one priority.
+        let ioprio = unsafe { (*bio).bi_ioprio };
+        ioprio >> sys::ERAID_CONST_IOPRIO_HINT_SHIFT & sys::ERAID_CONST_IOPRIO_HINT_MASK
+    }
+
     /// The properties that the request's commands to members take over.
     pub(crate) fn command_flags(&self) -> CommandFlags {
         CommandFlags::from_request(self.cmd_flags())

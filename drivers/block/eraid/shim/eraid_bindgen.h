@@ -3,6 +3,7 @@
 #include <linux/blk-mq.h>
 #include <linux/blkdev.h>
 #include <linux/crc32c.h>
+#include <linux/ioprio.h>
 #include <linux/raid/xor.h>
 
 #include "eraid_shim.h"
@@ -51,3 +52,6 @@ const blk_features_t ERAID_CONST_BLK_FEAT_RAID_PARTIAL_STRIPES_EXPENSIVE =
 
 const blk_flags_t ERAID_CONST_BLK_FLAG_WRITE_CACHE_DISABLED =
 	BLK_FLAG_WRITE_CACHE_DISABLED;
+
+const unsigned short ERAID_CONST_IOPRIO_HINT_SHIFT = IOPRIO_HINT_SHIFT;
+const unsigned short ERAID_CONST_IOPRIO_HINT_MASK = IOPRIO_HINT_MASK;
