@@ -24,7 +24,7 @@ const STALL_MAX_MS: u64 = 86_400_000;
 
 impl Attributes for SimDisk {
     fn files() -> &'static [Attr<Self>] {
-        static FILES: [Attr<SimDisk>; 40] = [
+        static FILES: [Attr<SimDisk>; 39] = [
             Attr::ro(c"size", show::<{ Key::Size as usize }>),
             Attr::ro(c"logical_block", show::<{ Key::LogicalBlock as usize }>),
             Attr::rw(
@@ -41,11 +41,6 @@ impl Attributes for SimDisk {
                 c"speed_spread_ppm",
                 show::<{ Key::SpeedSpreadPpm as usize }>,
                 store::<{ Key::SpeedSpreadPpm as usize }>,
-            ),
-            Attr::rw(
-                c"spindle_seed",
-                show::<{ Key::SpindleSeed as usize }>,
-                store::<{ Key::SpindleSeed as usize }>,
             ),
             Attr::rw(
                 c"sectors_per_track",

@@ -96,9 +96,6 @@ params! {
     Rpm "rpm" Always Form::Number, 7200, (600, 60_000);
     /// Largest deviation of the speed, in millionths; the seed chooses the actual one.
     SpeedSpreadPpm "speed_spread_ppm" Always Form::Number, 1000, (0, 100_000);
-    /// Seed of the actual speed and of the angle at the start, if not 0: drives that share it turn
-    /// as one, which real drives never do.
-    SpindleSeed "spindle_seed" Always Form::Number, 0, (0, u64::MAX);
     /// 4 KiB sectors of a track in the outermost zone.
     SectorsPerTrack "sectors_per_track" Always Form::Number, 293, (16, 10_000);
     /// The same in the innermost zone.
@@ -306,14 +303,6 @@ impl Params {
     #[inline]
     pub fn is_on(&self, key: Key) -> bool {
         self.get(key) != 0
-    }
-
-    /// The seed of what the spindle does.
-    pub fn spindle_seed(&self) -> u64 {
-        match self.get(Key::SpindleSeed) {
-            0 => self.get(Key::Seed),
-            seed => seed,
-        }
     }
 
     /// The law by which reads fail.
