@@ -158,6 +158,35 @@ oracle_verify crash "$LOG"
 t_run crash_clean_assemble array_assemble arr members=/dev/c0,/dev/c1,/dev/c3 degraded=1
 t_run crash_clean_verify verify
 t_run crash_clean_stop array_stop arr
+drop_members
+oracle_drop
+
+# --- after a crash while degraded ---------------------------------------------
+# The others know that a member failed before a write that it missed is done.
+rm "$LOG"
+null_members $N $MB
+must array_create arr level=5 chunk=64K assume_clean=1
+must writes >/dev/null
+member_fail /dev/m1
+must writes >/dev/null
+oracle_copy
+null_member c1 $MB
+must copy_device /dev/m1 /dev/c1
+must array_stop arr
+drop_members
+MEMBERS=(/dev/c0 /dev/c2 /dev/c3)
+# What was being written cannot be vouched for without it; who was there is known.
+t_run degraded_crash_assemble array_assemble arr force=1
+t_is "$(attr degraded)" 1 degraded_crash_recorded
+t_run degraded_crash_verify verify
+t_run degraded_crash_stop array_stop arr
+# It is caught up with the others, or refused, but never believed.
+MEMBERS=(/dev/c0 /dev/c1 /dev/c2 /dev/c3)
+if array_assemble arr; then
+	t_run degraded_crash_caught_up wait_quiet
+	t_run degraded_crash_verify_all verify
+	t_run degraded_crash_stop_all array_stop arr
+fi
 for i in 0 1 2 3; do null_remove "c$i"; done
 
 # Dirty and a member gone: refused in words, force starts it.

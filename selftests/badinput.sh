@@ -44,6 +44,9 @@ refused() { # NAME ERRNO LISTED
 	LAST_ERROR=$last
 }
 
+# said NAME WORDS: the refusal before this says so.
+said() { t_run "$1" grep -qF -- "$2" <<<"$LAST_ERROR"; }
+
 create() { refuse "create_$1" $CONTROL/create "$2" "$3"; }
 assemble() { refuse "assemble_$1" $CONTROL/assemble "$2" "$3"; }
 
@@ -126,6 +129,7 @@ refuse_raw create_noise $CONTROL/create EINVAL < <(head -c 3000 /dev/urandom)
 # The same device under another name.
 ln -s /dev/m0 "$WORK/link"
 create linked_twice EBUSY "name=x level=5 members=/dev/m0,/dev/m1,$WORK/link"
+said linked_twice_said "$WORK/link is m0, which the line names twice"
 null_member small 1
 create too_small ENOSPC "name=x level=5 members=/dev/m0,/dev/m1,/dev/small"
 null_member readonly 24
@@ -139,6 +143,7 @@ create disk_and_partition EBUSY "name=x level=5 members=/dev/parted1,/dev/m1,/de
 create partition_table EEXIST "name=x level=5 members=/dev/m0,/dev/m1,/dev/parted"
 ln -s /dev/parted1 "$WORK/part"
 create partition_twice EBUSY "name=x level=5 members=/dev/parted1,/dev/m1,$WORK/part"
+said partition_twice_said "$WORK/part is parted1, which the line names twice"
 exec 7<>/dev/m3
 must mkfs.ext4 -q -F /dev/m3 >/dev/null 2>&1
 exec 7>&-
@@ -198,16 +203,23 @@ null_member n1 24
 create name_taken EEXIST "name=run level=1 members=/dev/n0,/dev/n1"
 create dev_taken EEXIST "name=x level=1 dev=$ARRAY members=/dev/n0,/dev/n1"
 create member_taken EBUSY "name=x level=1 members=/dev/m0,/dev/n1"
+said member_taken_said "/dev/m0 is a member of array 'run' ($ARRAY)"
 create member_forced EBUSY "name=x level=1 members=/dev/m0,/dev/n1 force=1"
 create on_itself EBUSY "name=x level=1 members=/dev/m1,$NODE"
 assemble running EBUSY "members=$M3"
+said running_said "/dev/m0 is a member of array 'run' ($ARRAY)"
+member_fail /dev/m2
+create failed_taken EBUSY "name=x level=1 members=/dev/m2,/dev/n1"
+said failed_taken_said "/dev/m2 is a member of array 'run' ($ARRAY)"
+member_remove /dev/m2
 for bad in "" x inSync "faulty remove" -; do
 	refuse "state_'$bad'" "$(member_dir 0)/state" EINVAL "$bad"
 done
 refuse state_want_replacement "$(member_dir 0)/state" EOPNOTSUPP want_replacement
 refuse state_in_sync "$(member_dir 0)/state" EOPNOTSUPP in_sync
 if [ -e "$A/new_dev" ]; then refuse new_dev "$A/new_dev" EOPNOTSUPP /dev/n0; fi
-t_is "$(attr degraded)" 0 running_unharmed
+t_is "$(attr degraded)" 1 running_unharmed
+t_run removed_is_free claim /dev/m2
 t_is "$(sums /dev/n0 /dev/n1 | uniq -c | awk '{ print $1 }')" 2 others_untouched
 must array_stop run
 
@@ -215,6 +227,21 @@ LISTED=$(arrays_now)
 # What was a member carries a signature too.
 create was_member EEXIST "name=x level=1 members=/dev/m0,/dev/n1"
 t_run forced array_create x level=1 members=/dev/m0,/dev/n1 force=1
+
+# One member of a set that waits: it is said which set that is.
+must array_stop x
+control assemble "members=/dev/m0"
+t_is "$ERRNO" ok one_waits
+create waiting_taken EBUSY "name=y level=1 members=/dev/m0,/dev/n0 force=1"
+said waiting_taken_said "/dev/m0 waits in the set"
+t_run waiting_aborted control abort "$(grep -oE '[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}' <<<"$LAST_ERROR")"
+
+# Many refusals in a row: all are counted, few are logged.
+logged() { dmesg | grep -c 'eraid: EINVAL: '; }
+before=$(logged) number=$(sed -n 1p $CONTROL/last_error)
+for ((i = 0; i < 60; i++)); do control stop "no such array"; done
+t_is "$(sed -n 1p $CONTROL/last_error)" $((number + 60)) all_counted
+t_run few_logged test $(($(logged) - before)) -le 35
 
 # Only the administrator writes: others can neither open nor store.
 if command -v setpriv >/dev/null; then

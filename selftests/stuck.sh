@@ -141,10 +141,38 @@ many_readers_test() {
 	drop_members
 }
 
+# What a member delivers late is for nobody: reads that others have answered come
+# back while the same places wait for reads of other blocks.
+late_answers_test() {
+	local round pid
+	rm -f "$LOG"
+	null_members 4 $MB
+	wrap_members
+	must array_create late level=5 chunk=64K assume_clean=1
+	must "$EXERCISE" fill "$NODE" --log "$LOG" --seed "$SEED" --length 16M >/dev/null
+	for round in 1 2 3; do
+		dm_stop_answering d1
+		"$EXERCISE" verify "$NODE" --log "$LOG" --length 16M --threads 8 --max-size 16K >"$WORK/late" 2>&1 &
+		pid=$!
+		# Rescues come after two seconds and then one a second: by now some reads of
+		# the device are nobody's, and others have been sent after them.
+		sleep 3.5
+		dm_answer_again d1
+		t_run "late_answers_$round" wait $pid || t_note "$(tail -n 5 "$WORK/late")"
+	done
+	t_run late_answers_were_orphans test "$(orphans_of "${MEMBERS[1]}")" -gt 0
+	t_is "$(attr degraded)" 0 late_answers_not_ejected
+	t_run late_answers_stop array_stop late
+	drop_members
+}
+
+orphans_of() { sed -n 's/.*orphans //p' "$(dir_of "$1")/queue"; }
+
 start
 idle_test
 first_write_test
 many_readers_test
+late_answers_test
 stuck_test 5 5
 stuck_test 1 2
 finish

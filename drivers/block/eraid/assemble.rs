@@ -6,7 +6,8 @@ use kernel::{prelude::*, sync::Arc};
 
 use crate::{
     array::{Array, Parts},
-    disk_io::{self, PageIo},
+    claims::Claim,
+    disk_io::{self, MemberIo},
     error::refused,
     kapi::{
         crc::crc32c,
@@ -52,16 +53,24 @@ impl Registry {
     /// Assembles what a line to `assemble` names.
     pub(crate) fn assemble(self: &Arc<Self>, line: &[u8]) -> Result<(), Refusal> {
         let request = parse_assemble(line)?;
-        let _control = self.control.lock();
-        let (new, waiting) = self.find_members(&request)?;
+        let mut io = MemberIo::new()?;
+        let assembled = self.assemble_with(&request, &mut io);
+        self.add_left(&mut io);
+        assembled
+    }
+
+    fn assemble_with(
+        self: &Arc<Self>,
+        request: &Assemble<'_>,
+        io: &mut MemberIo,
+    ) -> Result<(), Refusal> {
+        let (new, waiting) = self.find_members(request, io)?;
         let uuid = new
             .first()
             .map(|found| found.superblock.array)
             .or(waiting)
             .ok_or_else(|| refuse!(Errno::Inval, "an array needs members"))?;
-        if self.runs(uuid) {
-            return Err(refuse!(Errno::Busy, "the array {uuid} runs already"));
-        }
+        let claim = self.claims.claim(uuid)?;
         check_supported(&new)?;
         let mut set = self.take_incomplete(uuid);
         let known = set.found.len();
@@ -79,7 +88,7 @@ impl Registry {
             // Where it fails here, superblocks may have been written that those kept in the set do
             // not know of: the members are all let go of.
             Ok(Decision::Start(assembly)) => {
-                self.start_assembled(&set.found, &assembly, options, request.dev)
+                self.start_assembled(&set.found, &assembly, options, request.dev, claim, io)
             }
             Ok(Decision::Incomplete(incomplete)) => {
                 tell_incomplete(&set, &incomplete);
@@ -99,19 +108,24 @@ impl Registry {
     /// Opens the members of a line and reads their superblocks; those that wait in a set already are
     /// left in it, and the set is named.
     #[inline(never)]
-    fn find_members(&self, request: &Assemble<'_>) -> Result<(KVec<Found>, Option<Uuid>), Refusal> {
-        let (mut all, mut waiting) = (KVec::new(), None);
+    fn find_members(
+        &self,
+        request: &Assemble<'_>,
+        io: &mut MemberIo,
+    ) -> Result<(KVec<Found>, Option<Uuid>), Refusal> {
+        let (mut all, mut waiting) = (KVec::<Found>::new(), None);
         for spec in request.members.iter() {
             let MemberSpec::Path(path) = spec else {
                 continue;
             };
-            if let Some(uuid) = self.set_of(path) {
+            if let Some(uuid) = disk_io::dev_of(path).and_then(|dev| self.set_of(dev)) {
                 waiting = Some(uuid);
                 continue;
             }
-            let device = self.open_member(path, request.readonly)?;
+            let opened = all.iter().map(|found| &found.device);
+            let device = self.open_member(path, request.readonly, opened)?;
             let (superblock, side) =
-                disk_io::read_superblock(&device).map_err(|unread| unread.refusal(&device))?;
+                disk_io::read_superblock(io, &device).map_err(|unread| unread.refusal(&device))?;
             let found = Found {
                 device,
                 superblock,
@@ -124,9 +138,8 @@ impl Registry {
         Ok((all, waiting))
     }
 
-    /// The set in which the device at `path` waits.
-    fn set_of(&self, path: &str) -> Option<Uuid> {
-        let dev = disk_io::dev_of(path)?;
+    /// The set in which a device waits.
+    pub(crate) fn set_of(&self, dev: u32) -> Option<Uuid> {
         let all = self.incomplete.lock();
         let holds = |set: &&Incomplete| set.found.iter().any(|found| found.device.dev() == dev);
         all.iter().find(holds).map(|set| set.uuid)
@@ -135,7 +148,6 @@ impl Registry {
     /// Lets go of an incomplete set.
     pub(crate) fn abort(&self, line: &[u8]) -> Result<(), Refusal> {
         let uuid = parse_abort(line)?;
-        let _control = self.control.lock();
         match self.take_incomplete(uuid).found.is_empty() {
             true => Err(refuse!(Errno::NoEnt, "no set {uuid} waits for members")),
             false => {
@@ -169,12 +181,23 @@ impl Registry {
         assembly: &Assembly,
         options: Options,
         dev: Option<u32>,
+        claim: Claim,
+        io: &mut MemberIo,
     ) -> Result<(), Refusal> {
-        let number = self.choose_number(dev)?;
-        let parts = self.prepare_parts(found, assembly, options)?;
+        let base = found
+            .get(assembly.base)
+            .ok_or_else(|| refuse!(Errno::Inval, "no members"))?;
+        let number = claim.label(base.superblock.name, dev)?;
+        for slot in assembly.in_sync.iter() {
+            if let Some(member) = member_of(found, assembly, slot) {
+                let added = claim.add_device(member.device.dev());
+                added.map_err(|error| refused(error, "starting", "the array"))?;
+            }
+        }
+        let parts = self.prepare_parts(found, assembly, options, io)?;
         let block = parts.superblock.logical_block_size;
         let array = Array::new(parts).map_err(|error| refused(error, "starting", "the array"))?;
-        self.start(array, block, number)
+        self.start(array, block, number, claim)
     }
 
     /// Makes of the members what an array is made of, and marks them as running.
@@ -184,15 +207,19 @@ impl Registry {
         found: &KVec<Found>,
         assembly: &Assembly,
         options: Options,
+        io: &mut MemberIo,
     ) -> Result<KBox<Parts>, Refusal> {
         let no_memory = |_| refused(ENOMEM, "starting", "the array");
         let base = found
             .get(assembly.base)
             .ok_or_else(|| refuse!(Errno::Inval, "no members"))?;
-        self.check_free(base.superblock.name.as_str())?;
         let superblock = disk_io::clone_superblock(&base.superblock)
             .map_err(|error| refused(error, "starting", "the array"))?;
-        let (mut regions, map_generations) = load_regions(found, assembly, &superblock)?;
+        let (mut regions, map_generations) = load_regions(io, found, assembly, &superblock)?;
+        let name = superblock.name.as_str();
+        for generation in &map_generations {
+            assembly::check_generation(name, *generation, options)?;
+        }
         resolve_doubt(&mut regions, assembly, &superblock, options)?;
         let parts = Parts {
             superblock,
@@ -208,8 +235,8 @@ impl Registry {
         add_members(&mut parts, found, assembly)?;
         record_members(&mut parts, assembly);
         if !options.readonly {
-            write_map(&mut parts)?;
-            mark_active(&mut parts)?;
+            write_map(io, &mut parts)?;
+            mark_active(io, &mut parts)?;
         }
         Ok(parts)
     }
@@ -293,6 +320,7 @@ fn member_of<'a>(found: &'a KVec<Found>, assembly: &Assembly, slot: Slot) -> Opt
 /// Merges the region maps of the members that know of every write.
 #[inline(never)]
 fn load_regions(
+    io: &mut MemberIo,
     found: &KVec<Found>,
     assembly: &Assembly,
     superblock: &Superblock,
@@ -311,7 +339,7 @@ fn load_regions(
             KVec::from_elem(None, count, GFP_KERNEL).map_err(no_memory)?;
         for slot in current.iter() {
             if let Some(found) = member_of(found, assembly, slot) {
-                let generation = merge_page(&found.device, superblock, number, &mut merged)?;
+                let generation = merge_page(io, &found.device, superblock, number, &mut merged)?;
                 newest = newest.max(generation);
             }
         }
@@ -329,17 +357,22 @@ fn load_regions(
 /// Adds one member's copy of a page of the map; returns its generation.
 #[inline(never)]
 fn merge_page(
-    device: &MemberDevice,
+    io: &mut MemberIo,
+    device: &Arc<MemberDevice>,
     superblock: &Superblock,
     number: u32,
     merged: &mut KVec<Option<Region>>,
 ) -> Result<Generation, Refusal> {
-    let mut sides = [PageIo::new()?, PageIo::new()?];
-    for (side, io) in Side::BOTH.iter().zip(&mut sides) {
-        let at = superblock.front.map.page(*side, number);
-        // An unreadable copy is like a torn one: there are others.
-        if at.is_none_or(|at| io.read(device, at).is_err()) {
-            io.page.fill(0);
+    let mut sides = [disk_io::blank_page()?, disk_io::blank_page()?];
+    for (side, page) in Side::BOTH.iter().zip(&mut sides) {
+        let Some(at) = superblock.front.map.page(*side, number) else {
+            continue;
+        };
+        match io.read(device, at) {
+            Ok(()) => core::mem::swap(page, &mut io.page),
+            Err(refusal) if refusal.errno == Errno::Intr => return Err(refusal),
+            // An unreadable copy is like a torn one: there are others.
+            Err(_) => {}
         }
     }
     let id = PageId {
@@ -347,21 +380,15 @@ fn merge_page(
         number,
     };
     let slots = superblock.geometry.all_slots();
-    let decode = |io: &'_ PageIo| {
-        MapPage::decode(&io.page, crc32c, id, &superblock.regions, slots)
-            .ok()
-            .map(|page| page.generation())
+    let decode = |page| MapPage::decode(page, crc32c, id, &superblock.regions, slots).ok();
+    let [a, b] = [decode(&sides[0]), decode(&sides[1])];
+    let generation = |page: &Option<MapPage<'_>>| page.as_ref().map(MapPage::generation);
+    let newest = match Side::newest(generation(&a), generation(&b)) {
+        Some(Side::A) => a,
+        Some(Side::B) => b,
+        None => None,
     };
-    let [a, b] = &sides;
-    let Some(side) = Side::newest(decode(a), decode(b)) else {
-        return Ok(Generation::ZERO);
-    };
-    let io = match side {
-        Side::A => a,
-        Side::B => b,
-    };
-    let page = MapPage::decode(&io.page, crc32c, id, &superblock.regions, slots);
-    let Ok(page) = page else {
+    let Some(page) = newest else {
         return Ok(Generation::ZERO);
     };
     for (entry, region) in merged.iter_mut().enumerate() {
@@ -404,11 +431,10 @@ fn resolve_doubt(
 /// Gives members that missed writes the map that says so, before anything says that they are in
 /// sync: should they be all that is left, they know what they lack.
 #[inline(never)]
-fn write_map(parts: &mut Parts) -> Result<(), Refusal> {
+fn write_map(io: &mut MemberIo, parts: &mut Parts) -> Result<(), Refusal> {
     if parts.regions.is_empty() {
         return Ok(());
     }
-    let mut io = PageIo::new()?;
     let superblock = &parts.superblock;
     for number in 0..superblock.regions.pages() {
         let (first, count) = superblock.regions.regions_of(number);
@@ -453,11 +479,10 @@ fn record_members(parts: &mut Parts, assembly: &Assembly) {
 
 /// Writes to all members that the array runs, and without whom.
 #[inline(never)]
-fn mark_active(parts: &mut Parts) -> Result<(), Refusal> {
+fn mark_active(io: &mut MemberIo, parts: &mut Parts) -> Result<(), Refusal> {
     let superblock = &mut parts.superblock;
     superblock.active = true;
     superblock.generation = superblock.generation.next();
-    let mut io = PageIo::new()?;
     for member in parts.members.iter().flatten() {
         superblock.slot = member.place;
         if let Some(side) = parts.sides.get_mut(member.place.index()) {

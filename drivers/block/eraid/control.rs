@@ -10,6 +10,7 @@ use crate::{
     error::code_of,
     kapi::{
         device::wait_closed,
+        module::ModuleRef,
         sysfs::{Attr, Attributes, SysfsText},
     },
     registry::Registry,
@@ -21,17 +22,18 @@ impl Attributes for Registry {
     fn files() -> &'static [Attr<Self>] {
         static FILES: [Attr<Registry>; 6] = [
             Attr::wo(c"create", |registry, line| {
-                finish(registry, line, registry.create(line))
+                take(registry, line, Registry::create)
             }),
             Attr::wo(c"assemble", |registry, line| {
-                finish(registry, line, registry.assemble(line))
+                take(registry, line, Registry::assemble)
             }),
             Attr::wo(c"abort", |registry, line| {
-                finish(registry, line, registry.abort(line))
+                take(registry, line, |registry, line| registry.abort(line))
             }),
             Attr::wo(c"stop", |registry, line| {
-                let stopped = parse_stop(line).and_then(|target| registry.stop(target));
-                finish(registry, line, stopped)
+                take(registry, line, |registry, line| {
+                    registry.stop(parse_stop(line)?)
+                })
             }),
             Attr::ro(c"last_error", show_last_error),
             Attr::ro(c"zombies", show_zombies),
@@ -40,9 +42,16 @@ impl Attributes for Registry {
     }
 }
 
-/// Ends a write to a control file: a refusal is noted and becomes the write's error.
-fn finish(registry: &Arc<Registry>, line: &[u8], result: Result<(), Refusal>) -> Result {
-    result.map_err(|refusal| {
+/// Does what a line to a control file says; a refusal is noted and becomes the write's error.
+fn take(
+    registry: &Arc<Registry>,
+    line: &[u8],
+    act: impl FnOnce(&Arc<Registry>, &[u8]) -> Result<(), Refusal>,
+) -> Result {
+    // While a line waits for devices, rmmod is refused instead of waiting for it. The end of this
+    // function is safe: the files are removed, which waits for it, before the module goes.
+    let _module = ModuleRef::get().ok_or(ENODEV)?;
+    act(registry, line).map_err(|refusal| {
         // So that what was opened for nothing can be used again at once.
         wait_closed(CLOSE_WAIT_MS);
         registry.note_refusal(line, &refusal);
@@ -60,15 +69,10 @@ fn show_last_error(registry: &Registry, text: &mut SysfsText<'_>) -> Result {
 }
 
 fn show_zombies(registry: &Registry, text: &mut SysfsText<'_>) -> Result {
+    registry.reap();
     for zombie in registry.zombies.lock().iter() {
-        writeln!(
-            text,
-            "{} {} {}",
-            zombie.member.name(),
-            zombie.array.name(),
-            zombie.member.in_flight()
-        )
-        .map_err(|_| E2BIG)?;
+        let (device, array) = (zombie.device(), zombie.array());
+        writeln!(text, "{device} {array} {}", zombie.in_flight()).map_err(|_| E2BIG)?;
     }
     Ok(())
 }

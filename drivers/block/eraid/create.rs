@@ -2,18 +2,14 @@
 
 //! Creating arrays: what is written to the members before the array starts.
 
-use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};
+use kernel::{prelude::*, sync::Arc};
 
 use crate::{
     array::{Array, Parts},
-    disk_io::{self, PageIo},
+    claims::Claim,
+    disk_io::{self, MemberIo},
     error::refused,
-    kapi::{
-        crc::crc32c,
-        device::{MemberDevice, SyncFlags},
-        module::uuid_gen,
-        page::PageBuf,
-    },
+    kapi::{crc::crc32c, device::MemberDevice, module::uuid_gen},
     member::Member,
     registry::Registry,
 };
@@ -22,7 +18,7 @@ use eraid_core::{
     control::{parse_create, Create, MemberSpec},
     geometry::{Geometry, Level},
     layout::{superblock as superblock_at, Area, FrontLayout},
-    metapage::{Page, PageId, Side},
+    metapage::{PageId, Side},
     refusal::{Errno, Refusal},
     refuse,
     region::RegionState,
@@ -35,8 +31,6 @@ use eraid_core::{
 /// array lies: all places where signatures are known to be.
 const HEAD_BYTES: usize = 1 << 20;
 const TAIL_BYTES: usize = 512 << 10;
-/// Zeroed at once.
-const ZERO_BYTES: usize = 256 << 10;
 /// Generation of all metadata of a new array.
 const FIRST: Generation = Generation::new(1);
 /// Largest logical block size of a member.
@@ -49,57 +43,73 @@ impl Registry {
     /// Creates and starts an array as a line to `create` says.
     pub(crate) fn create(self: &Arc<Self>, line: &[u8]) -> Result<(), Refusal> {
         let create = parse_create(line)?;
-        let _control = self.control.lock();
-        self.check_free(create.name)?;
-        let number = self.choose_number(create.dev)?;
-        let devices = self.open_members(&create)?;
-        let superblock = describe(&create, &devices)?;
+        let name = ArrayName::new(create.name)
+            .ok_or_else(|| refuse!(Errno::Inval, "{} is no name for an array", create.name))?;
+        let uuid = Uuid::from_random(uuid_gen());
+        let claim = self.claims.claim(uuid)?;
+        let number = claim.label(name, create.dev)?;
+        let mut io = MemberIo::new()?;
+        let created = self.create_claimed(&create, name, number, claim, &mut io);
+        self.add_left(&mut io);
+        created
+    }
+
+    fn create_claimed(
+        self: &Arc<Self>,
+        create: &Create<'_>,
+        name: ArrayName,
+        number: u32,
+        claim: Claim,
+        io: &mut MemberIo,
+    ) -> Result<(), Refusal> {
+        let failed = |error| refused(error, "creating", create.name);
+        let devices = self.open_members(create, &claim, io)?;
+        let superblock = describe(create, claim.uuid(), name, &devices)?;
         let block = superblock.logical_block_size;
         let regions = first_regions(&superblock, create.assume_clean);
         // All that may fail for other reasons than the members comes before the first write to them.
-        let template = disk_io::clone_superblock(&superblock)
-            .map_err(|error| refused(error, "creating", create.name))?;
-        let mut io = PageIo::new()?;
+        let template = disk_io::clone_superblock(&superblock).map_err(failed)?;
+        let mut own = disk_io::clone_superblock(&superblock).map_err(failed)?;
+        let mut undo = MemberIo::for_clean_up()?;
         let parts = self.parts_of_new(superblock, &devices, regions)?;
-        let array = Array::new(parts).map_err(|error| refused(error, "creating", create.name))?;
-        let started = format_members(&devices, &template, regions)
-            .and_then(|()| self.start(array, block, number));
+        let array = Array::new(parts).map_err(failed)?;
+        let started = format_members(io, &devices, &template, &mut own, regions)
+            .and_then(|()| self.start(array, block, number, claim));
         if started.is_err() {
-            unformat(&devices, &mut io);
+            unformat(&mut undo, &devices, io);
+            self.add_left(&mut undo);
         }
         started
     }
 
     /// Opens and checks all members.
     #[inline(never)]
-    fn open_members(&self, create: &Create<'_>) -> Result<Devices, Refusal> {
-        let mut devices = KVec::new();
+    fn open_members(
+        &self,
+        create: &Create<'_>,
+        claim: &Claim,
+        io: &mut MemberIo,
+    ) -> Result<Devices, Refusal> {
+        let no_memory = |_| refused(ENOMEM, "opening", "the members");
+        let mut devices: Devices = KVec::new();
         for spec in create.members.iter() {
             let device = match spec {
                 MemberSpec::Missing => None,
                 MemberSpec::Path(path) => {
-                    let device = self.open_member(path, false)?;
+                    let device = self.open_member(path, false, devices.iter().flatten())?;
+                    claim.add_device(device.dev()).map_err(no_memory)?;
                     check_shape(&device)?;
                     if !create.force {
-                        disk_io::check_blank(&device)?;
+                        disk_io::check_blank(io, &device)?;
                     }
                     Some(device)
                 }
             };
             devices
                 .push(device, GFP_KERNEL)
-                .map_err(|_| refused(ENOMEM, "opening", "the members"))?;
+                .map_err(|_| no_memory(ENOMEM))?;
         }
         Ok(devices)
-    }
-
-    /// Checks that no array of this name runs.
-    pub(crate) fn check_free(&self, name: &str) -> Result<(), Refusal> {
-        let running = self.running.lock();
-        if running.iter().any(|running| running.array.name() == name) {
-            return Err(refuse!(Errno::Exist, "an array {name} runs already"));
-        }
-        Ok(())
     }
 
     #[inline(never)]
@@ -177,7 +187,12 @@ fn check_shape(device: &MemberDevice) -> Result<(), Refusal> {
 
 /// The superblock of a new array, as it is to be when it starts.
 #[inline(never)]
-fn describe(create: &Create<'_>, devices: &Devices) -> Result<KBox<Superblock>, Refusal> {
+fn describe(
+    create: &Create<'_>,
+    uuid: Uuid,
+    name: ArrayName,
+    devices: &Devices,
+) -> Result<KBox<Superblock>, Refusal> {
     let present = || devices.iter().flatten();
     let sizes = present().map(|device| Sectors::new(device.size_sectors()));
     let smallest = sizes
@@ -199,9 +214,8 @@ fn describe(create: &Create<'_>, devices: &Devices) -> Result<KBox<Superblock>, 
     }
     let mut superblock =
         disk_io::blank_superblock().map_err(|error| refused(error, "creating", create.name))?;
-    superblock.array = Uuid::from_random(uuid_gen());
-    superblock.name = ArrayName::new(create.name)
-        .ok_or_else(|| refuse!(Errno::Inval, "{} is no name for an array", create.name))?;
+    superblock.array = uuid;
+    superblock.name = name;
     superblock.generation = FIRST;
     superblock.geometry = geometry;
     superblock.logical_block_size = block;
@@ -241,24 +255,31 @@ fn first_regions(superblock: &Superblock, assume_clean: bool) -> Region {
     }
 }
 
-/// Writes what the members of a new array carry.
+/// Writes what the members of a new array carry; `own` is room for a superblock.
 fn format_members(
+    io: &mut MemberIo,
     devices: &Devices,
     superblock: &Superblock,
+    own: &mut Superblock,
     regions: Region,
 ) -> Result<(), Refusal> {
-    for (index, device) in devices.iter().enumerate() {
+    for (slot, device) in superblock.geometry.all_slots().iter().zip(devices) {
         if let Some(device) = device {
-            format_member(device, superblock, index, regions)?;
+            own.slot = slot;
+            format_member(io, device, own, regions)?;
         }
     }
     Ok(())
 }
 
-/// Takes the superblocks of an array that never ran off its members again, as far as they answer.
-fn unformat(devices: &Devices, io: &mut PageIo) {
+/// Takes the superblocks of an array that never ran off its members again, as far as they answer:
+/// not off one that has a command of `format` still.
+fn unformat(io: &mut MemberIo, devices: &Devices, format: &MemberIo) {
     io.page.fill(0);
     for device in devices.iter().flatten() {
+        if format.has_left(device) {
+            continue;
+        }
         for side in Side::BOTH {
             let _ = io.write(device, superblock_at(side));
         }
@@ -268,18 +289,17 @@ fn unformat(devices: &Devices, io: &mut PageIo) {
 /// Writes everything a new member carries, the superblocks last.
 #[inline(never)]
 fn format_member(
-    device: &MemberDevice,
-    superblock: &Superblock,
-    index: usize,
+    io: &mut MemberIo,
+    device: &Arc<MemberDevice>,
+    superblock: &mut Superblock,
     region: Region,
 ) -> Result<(), Refusal> {
-    zero(device)?;
-    let mut io = PageIo::new()?;
+    zero_ends(io, device)?;
+    io.page.fill(0);
     for side in Side::BOTH {
-        io.page.fill(0);
         io.write(device, superblock_at(side))?;
     }
-    write_bad_blocks(device, superblock)?;
+    write_bad_blocks(io, device, superblock)?;
     let id = PageId {
         array: superblock.array,
         number: 0,
@@ -292,73 +312,45 @@ fn format_member(
         device,
         map.ok_or_else(|| refuse!(Errno::NoSpc, "no room for the map"))?,
     )?;
-    let mut own = disk_io::clone_superblock(superblock)
-        .map_err(|error| refused(error, "writing", disk_io::name(device)))?;
-    own.slot = u8::try_from(index)
-        .ok()
-        .and_then(Slot::new)
-        .ok_or_else(|| refuse!(Errno::Inval, "too many members"))?;
     // The older one is never needed again: it is there so that both slots are valid from the start.
-    own.generation = FIRST;
-    io.write_superblock(device, &own, Side::of(own.generation))?;
-    own.generation = superblock.generation;
-    io.write_superblock(device, &own, Side::of(own.generation))
+    for generation in [FIRST, FIRST.next()] {
+        superblock.generation = generation;
+        io.write_superblock(device, superblock, Side::of(generation))?;
+    }
+    Ok(())
 }
 
 /// Zeroes what other software looks at.
 #[inline(never)]
-fn zero(device: &MemberDevice) -> Result<(), Refusal> {
-    let zero = || -> Result {
-        let buf = PageBuf::zeroed(ZERO_BYTES / PAGE_SIZE)?;
-        // The size may change any time; what counts is that of one moment.
-        let size = device.size_sectors();
-        let block = u64::from(device.logical_block_size() / 512).max(1);
-        let tail = size.checked_sub(TAIL_BYTES as u64 / 512).ok_or(ENODEV)?;
-        let tail = tail.next_multiple_of(block);
-        for (start, end) in [(0, HEAD_BYTES as u64 / 512), (tail, size)] {
-            for at in (start..end).step_by(ZERO_BYTES / 512) {
-                let len = end.saturating_sub(at).min(ZERO_BYTES as u64 / 512);
-                device.write_sync(at, &buf, 0, len as usize * 512, SyncFlags::NONE)?;
-            }
-        }
-        Ok(())
-    };
-    zero().map_err(|error| refused(error, "zeroing the ends of", disk_io::name(device)))
+fn zero_ends(io: &mut MemberIo, device: &Arc<MemberDevice>) -> Result<(), Refusal> {
+    // The size may change any time; what counts is that of one moment.
+    let size = device.size_sectors();
+    let block = u64::from(device.logical_block_size() / 512).max(1);
+    let tail = size
+        .checked_sub(TAIL_BYTES as u64 / 512)
+        .ok_or_else(|| refused(ENODEV, "zeroing the ends of", disk_io::name(device)))?;
+    io.zero(device, 0, HEAD_BYTES as u64 / 512)?;
+    io.zero(device, tail.next_multiple_of(block), size)
 }
 
 /// Writes empty bad-block lists of all members.
 #[inline(never)]
-fn write_bad_blocks(device: &MemberDevice, superblock: &Superblock) -> Result<(), Refusal> {
+fn write_bad_blocks(
+    io: &mut MemberIo,
+    device: &Arc<MemberDevice>,
+    superblock: &Superblock,
+) -> Result<(), Refusal> {
     let area = superblock.front.bad_blocks;
     let members = superblock.geometry.members();
     let pages = badblocks::pages_per_slot(area, members) * u32::from(members);
-    let write = || -> Result {
-        let mut buf = PageBuf::zeroed(1)?;
-        let mut many = PageBuf::zeroed(BATCH as usize)?;
-        let mut page: KBox<Page> = KBox::init(pin_init::init_zeroed(), GFP_KERNEL)?;
-        for first in (0..pages).step_by(BATCH as usize) {
-            let count = BATCH.min(pages - first);
-            for number in 0..count {
-                encode_bad_blocks(&mut page, superblock, first + number);
-                buf.write(0, &page[..])?;
-                many.copy_from_buf(number as usize * PAGE_SIZE, &buf, 0, PAGE_SIZE)?;
-            }
-            let at = area.page(Side::of(FIRST), first).ok_or(EINVAL)?;
-            let len = count as usize * PAGE_SIZE;
-            device.write_sync(at.get(), &many, 0, len, SyncFlags::FUA)?;
-        }
-        Ok(())
-    };
-    write().map_err(|error| refused(error, "writing", disk_io::name(device)))
-}
-
-/// Pages of the bad-block lists written at once.
-const BATCH: u32 = 64;
-
-fn encode_bad_blocks(page: &mut Page, superblock: &Superblock, number: u32) {
-    let id = PageId {
-        array: superblock.array,
-        number,
-    };
-    badblocks::encode(page, crc32c, id, FIRST, &[]);
+    let at = area
+        .page(Side::of(FIRST), 0)
+        .ok_or_else(|| refuse!(Errno::NoSpc, "no room for the bad-block lists"))?;
+    io.write_pages(device, at, pages, |page, number| {
+        let id = PageId {
+            array: superblock.array,
+            number,
+        };
+        badblocks::encode(page, crc32c, id, FIRST, &[]);
+    })
 }

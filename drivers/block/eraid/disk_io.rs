@@ -9,9 +9,10 @@ use kernel::{page::PAGE_SIZE, prelude::*, str::CString, sync::Arc};
 use crate::{
     error::refused,
     kapi::{
+        command::CommandFlags,
         crc::crc32c,
-        device::{self, MemberDevice, SyncFlags},
-        page::PageBuf,
+        device::{self, MemberDevice},
+        sync_io::{Abandoned, Patience, SyncIo},
     },
 };
 use eraid_core::{
@@ -25,54 +26,182 @@ use eraid_core::{
     units::{Sector, Sectors},
 };
 
-/// A metadata page on its way from or to members.
-pub(crate) struct PageIo {
-    buf: PageBuf,
-    /// Its content.
-    pub(crate) page: KBox<Page>,
+/// Pages of the buffer, and so of the largest transfer: 256 KiB.
+const IO_PAGES: usize = 64;
+/// The largest transfer.
+const IO_BYTES: usize = IO_PAGES * PAGE_SIZE;
+/// How long a device may take for a command of a clean-up.
+const CLEAN_UP_MS: u32 = 5000;
+
+/// A command that nobody waits for any more.
+pub(crate) struct Left {
+    /// Name of the device that has it.
+    pub(crate) name: TextBuf<48>,
+    /// Device number.
+    pub(crate) dev: u32,
+    /// The command.
+    pub(crate) command: Abandoned,
 }
 
-impl PageIo {
-    /// An empty page.
-    #[inline(never)]
+/// Reads and writes of members, one at a time, and the memory for them.
+pub(crate) struct MemberIo {
+    io: SyncIo,
+    /// Content of a metadata page on its way.
+    pub(crate) page: KBox<Page>,
+    /// The first command that was given up.
+    left: Option<Left>,
+}
+
+impl MemberIo {
+    /// Waits for each command until it ends or the task is killed.
     pub(crate) fn new() -> Result<Self, Refusal> {
-        let make = || -> Result<Self> {
-            Ok(Self {
-                buf: PageBuf::zeroed(1)?,
-                page: KBox::init(pin_init::init_zeroed(), GFP_KERNEL)?,
-            })
-        };
-        make().map_err(|error| refused(error, "metadata of", "the array"))
+        Self::with(Patience::UntilKilled)
     }
 
-    /// Reads a page of a member.
-    pub(crate) fn read(&mut self, device: &MemberDevice, at: Sector) -> Result<(), Refusal> {
-        device
-            .read_sync(at.get(), &mut self.buf, 0, META_PAGE)
-            .and_then(|()| self.buf.read(0, &mut self.page[..]))
+    /// For the clean-up behind a task that may have been killed: waits a few seconds at most.
+    pub(crate) fn for_clean_up() -> Result<Self, Refusal> {
+        Self::with(Patience::Millis(CLEAN_UP_MS))
+    }
+
+    #[inline(never)]
+    fn with(patience: Patience) -> Result<Self, Refusal> {
+        let make = || -> Result<Self> {
+            Ok(Self {
+                io: SyncIo::new(IO_PAGES, patience)?,
+                page: KBox::init(pin_init::init_zeroed(), GFP_KERNEL)?,
+                left: None,
+            })
+        };
+        make().map_err(|error| refused(error, "memory for", "the members"))
+    }
+
+    /// Reads a metadata page of a member.
+    pub(crate) fn read(&mut self, device: &Arc<MemberDevice>, at: Sector) -> Result<(), Refusal> {
+        let read = self.io.read(device, at.get(), META_PAGE);
+        self.note_left(device);
+        read.and_then(|()| self.io.buf()?.read(0, &mut self.page[..]))
             .map_err(|error| refused(error, "reading", name(device)))
     }
 
-    /// Writes the page durably to a member.
-    pub(crate) fn write(&mut self, device: &MemberDevice, at: Sector) -> Result<(), Refusal> {
-        self.buf
-            .write(0, &self.page[..])
-            .and_then(|()| {
-                device.write_sync(at.get(), &self.buf, 0, META_PAGE, SyncFlags::PREFLUSH_FUA)
-            })
+    /// Writes the metadata page durably to a member, behind all that was written before.
+    pub(crate) fn write(&mut self, device: &Arc<MemberDevice>, at: Sector) -> Result<(), Refusal> {
+        let flags = CommandFlags::PREFLUSH | CommandFlags::FUA;
+        self.io
+            .buf()
+            .and_then(|buf| buf.write(0, &self.page[..]))
+            .and_then(|()| self.io.write(device, at.get(), META_PAGE, flags))
             .map_err(|error| refused(error, "writing", name(device)))
+            .inspect_err(|_| self.note_left(device))
     }
 
     /// Writes a superblock to one side of a member.
     pub(crate) fn write_superblock(
         &mut self,
-        device: &MemberDevice,
+        device: &Arc<MemberDevice>,
         superblock: &Superblock,
         side: Side,
     ) -> Result<(), Refusal> {
         superblock.encode(crc32c, &mut self.page);
         self.write(device, layout::superblock(side))
     }
+
+    /// Reads whole sectors of a member.
+    fn read_bytes(
+        &mut self,
+        device: &Arc<MemberDevice>,
+        sector: u64,
+        bytes: &mut [u8],
+    ) -> Result<(), Refusal> {
+        let mut read = || -> Result {
+            let mut at = sector;
+            for part in bytes.chunks_mut(IO_BYTES) {
+                self.io.read(device, at, part.len())?;
+                self.io.buf()?.read(0, part)?;
+                at += part.len() as u64 / 512;
+            }
+            Ok(())
+        };
+        read()
+            .map_err(|error| refused(error, "reading", name(device)))
+            .inspect_err(|_| self.note_left(device))
+    }
+
+    /// Zeroes the sectors from `start` to before `end`, not durably.
+    pub(crate) fn zero(
+        &mut self,
+        device: &Arc<MemberDevice>,
+        start: u64,
+        end: u64,
+    ) -> Result<(), Refusal> {
+        let mut zero = || -> Result {
+            self.io.buf()?.zero(0, IO_BYTES)?;
+            for at in (start..end).step_by(IO_BYTES / 512) {
+                let len = (end - at).min(IO_BYTES as u64 / 512) as usize * 512;
+                self.io.write(device, at, len, CommandFlags::NONE)?;
+            }
+            Ok(())
+        };
+        zero()
+            .map_err(|error| refused(error, "zeroing the ends of", name(device)))
+            .inspect_err(|_| self.note_left(device))
+    }
+
+    /// Writes `count` metadata pages to `at` and behind it, not durably; `encode` makes each.
+    pub(crate) fn write_pages(
+        &mut self,
+        device: &Arc<MemberDevice>,
+        at: Sector,
+        count: u32,
+        encode: impl Fn(&mut Page, u32),
+    ) -> Result<(), Refusal> {
+        let mut write = || -> Result {
+            for first in (0..count).step_by(IO_PAGES) {
+                let some = count.saturating_sub(first).min(IO_PAGES as u32);
+                for number in 0..some {
+                    encode(&mut self.page, first + number);
+                    let buf = self.io.buf()?;
+                    buf.write(number as usize * META_PAGE, &self.page[..])?;
+                }
+                let at = at.get() + u64::from(first) * (META_PAGE as u64 / 512);
+                let len = some as usize * META_PAGE;
+                self.io.write(device, at, len, CommandFlags::NONE)?;
+            }
+            Ok(())
+        };
+        write()
+            .map_err(|error| refused(error, "writing", name(device)))
+            .inspect_err(|_| self.note_left(device))
+    }
+
+    /// Remembers the command just given up to `device`, if one was.
+    fn note_left(&mut self, device: &MemberDevice) {
+        if self.left.is_none() {
+            self.left = self.io.abandoned().map(|command| Left {
+                name: TextBuf::format(format_args!("{}", name(device))),
+                dev: device.dev(),
+                command,
+            });
+        }
+    }
+
+    /// Whether the device has a command of this that was given up.
+    pub(crate) fn has_left(&self, device: &MemberDevice) -> bool {
+        self.left
+            .as_ref()
+            .is_some_and(|left| left.dev == device.dev())
+    }
+
+    /// Takes what is known of the command that was given up.
+    pub(crate) fn take_left(&mut self) -> Option<Left> {
+        self.left.take()
+    }
+}
+
+/// An empty metadata page.
+#[inline(never)]
+pub(crate) fn blank_page() -> Result<KBox<Page>, Refusal> {
+    KBox::init(pin_init::init_zeroed(), GFP_KERNEL)
+        .map_err(|error| refused(error, "memory for", "metadata"))
 }
 
 /// A superblock of nothing, on the heap: it is too large for the stack.
@@ -130,8 +259,10 @@ impl Unread {
 }
 
 /// The newer superblock of a device, and where it lies.
-pub(crate) fn read_superblock(device: &MemberDevice) -> Result<(KBox<Superblock>, Side), Unread> {
-    let mut io = PageIo::new().map_err(Unread::Device)?;
+pub(crate) fn read_superblock(
+    io: &mut MemberIo,
+    device: &Arc<MemberDevice>,
+) -> Result<(KBox<Superblock>, Side), Unread> {
     let no_memory = |error| Unread::Device(refused(error, "reading", name(device)));
     let mut copies = [
         blank_superblock().map_err(no_memory)?,
@@ -143,7 +274,7 @@ pub(crate) fn read_superblock(device: &MemberDevice) -> Result<(KBox<Superblock>
         match io.read(device, layout::superblock(*side)) {
             Ok(()) => *error = copy.decode_into(&io.page, crc32c).err(),
             // There are two of them for this.
-            Err(_) if unreadable_sides == 0 => {
+            Err(refusal) if unreadable_sides == 0 && refusal.errno != Errno::Intr => {
                 unreadable_sides += 1;
                 *error = Some(SbError::Crc);
             }
@@ -166,8 +297,8 @@ pub(crate) fn read_superblock(device: &MemberDevice) -> Result<(KBox<Superblock>
 
 /// Refuses a device that carries anything known.
 #[inline(never)]
-pub(crate) fn check_blank(device: &MemberDevice) -> Result<(), Refusal> {
-    match read_superblock(device) {
+pub(crate) fn check_blank(io: &mut MemberIo, device: &Arc<MemberDevice>) -> Result<(), Refusal> {
+    match read_superblock(io, device) {
         Ok((superblock, _)) => {
             return Err(refuse!(
                 Errno::Exist,
@@ -188,8 +319,7 @@ pub(crate) fn check_blank(device: &MemberDevice) -> Result<(), Refusal> {
         Err(Unread::Device(refusal)) => return Err(refusal),
     }
     let size = device.size_sectors();
-    let (head, tail) =
-        read_ends(device, size).map_err(|error| refused(error, "reading", name(device)))?;
+    let (head, tail) = read_ends(io, device, size)?;
     match signature::find(&head, &tail, Sectors::new(size)) {
         Some(what) => Err(refuse!(
             Errno::Exist,
@@ -202,20 +332,22 @@ pub(crate) fn check_blank(device: &MemberDevice) -> Result<(), Refusal> {
 
 /// Reads the ends of a device.
 #[inline(never)]
-fn read_ends(device: &MemberDevice, size: u64) -> Result<(KVVec<u8>, KVVec<u8>)> {
+fn read_ends(
+    io: &mut MemberIo,
+    device: &Arc<MemberDevice>,
+    size: u64,
+) -> Result<(KVVec<u8>, KVVec<u8>), Refusal> {
+    let room = |len| {
+        let bytes = KVVec::from_elem(0u8, len, GFP_KERNEL);
+        bytes.map_err(|_| refused(ENOMEM, "reading", name(device)))
+    };
     let bytes = usize::try_from(size.saturating_mul(512)).unwrap_or(usize::MAX);
-    let head = read_bytes(device, 0, signature::HEAD.min(bytes))?;
-    let len = signature::TAIL.min(bytes);
-    let tail = read_bytes(device, size.saturating_sub(len as u64 / 512), len)?;
+    let mut head = room(signature::HEAD.min(bytes))?;
+    io.read_bytes(device, 0, &mut head)?;
+    let mut tail = room(signature::TAIL.min(bytes))?;
+    let start = size.saturating_sub(tail.len() as u64 / 512);
+    io.read_bytes(device, start, &mut tail)?;
     Ok((head, tail))
-}
-
-fn read_bytes(device: &MemberDevice, sector: u64, len: usize) -> Result<KVVec<u8>> {
-    let mut buf = PageBuf::zeroed(len.div_ceil(PAGE_SIZE))?;
-    let mut bytes = KVVec::from_elem(0u8, len, GFP_KERNEL)?;
-    device.read_sync(sector, &mut buf, 0, len)?;
-    buf.read(0, &mut bytes)?;
-    Ok(bytes)
 }
 
 /// Formats a name for sysfs or devtmpfs.

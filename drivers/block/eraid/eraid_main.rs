@@ -16,6 +16,7 @@ mod kapi;
 mod array;
 mod assemble;
 mod attrs;
+mod claims;
 mod control;
 mod create;
 mod direct;

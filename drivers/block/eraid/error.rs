@@ -27,6 +27,7 @@ pub(crate) fn code_of(errno: Errno) -> Error {
         Errno::Uclean => code::EUCLEAN,
         Errno::NoMem => code::ENOMEM,
         Errno::TooMany => code::E2BIG,
+        Errno::Intr => code::EINTR,
     }
 }
 
@@ -46,6 +47,7 @@ pub(crate) fn refused(error: Error, what: &str, subject: &str) -> Refusal {
         (code::EOPNOTSUPP, Errno::OpNotSupp, "not supported"),
         (code::EINVAL, Errno::Inval, "invalid"),
         (code::ENOSPC, Errno::NoSpc, "no space"),
+        (code::EINTR, Errno::Intr, "interrupted"),
     ];
     let found = known.iter().find(|(code, _, _)| *code == error);
     let (errno, words) = found.map_or((Errno::Io, "input/output error"), |known| {

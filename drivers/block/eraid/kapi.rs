@@ -24,6 +24,7 @@ pub(crate) mod params;
 pub(crate) mod request;
 pub(crate) mod runtime;
 pub(crate) mod status;
+pub(crate) mod sync_io;
 mod sys;
 pub(crate) mod sysfs;
 pub(crate) mod tagset;

@@ -2,10 +2,10 @@
 
 //! All arrays of the module: running ones, sets that wait for members, and zombies.
 //!
-//! `control` serialises what changes the set of arrays and may be held while members are read and
-//! written. `running` is held for short looks only.
+//! All locks are held for short looks only; what keeps two lines to control files from getting in
+//! each other's way is in [`crate::claims`].
 //!
-//! Lock order: `control`, `running`, `zombies`.
+//! Lock order: `running`, then `zombies` or the claims.
 
 use kernel::{
     new_mutex,
@@ -17,7 +17,8 @@ use kernel::{
 use crate::{
     array::{Array, Owner},
     assemble::Incomplete,
-    disk_io,
+    claims::{Claim, Claims},
+    disk_io::{self, Left, MemberIo},
     kapi::{class::ControlClass, device::MemberDevice, disk::Disk, sysfs::Kobject},
     member::Member,
     member_attrs::MemberDir,
@@ -28,7 +29,6 @@ use eraid_core::{
     refusal::{Errno, Refusal},
     refuse,
     text::TextBuf,
-    units::Uuid,
 };
 
 /// A member as user space sees it.
@@ -55,14 +55,71 @@ pub(crate) struct Running {
     pub(crate) number: u32,
     /// Name of the link to the disk among those of the class, once there is one.
     pub(crate) link: Option<CString>,
+    /// What it is called and which devices it has.
+    pub(crate) claim: Claim,
 }
 
-/// What devices still hold commands of.
-pub(crate) struct Zombie {
-    /// The array the commands belong to.
-    pub(crate) array: Arc<Array>,
-    /// The member.
-    pub(crate) member: Arc<Member>,
+/// A device that holds commands nobody waits for.
+pub(crate) enum Zombie {
+    /// Those of an array that was stopped, or that it was a member of.
+    Member {
+        /// The array.
+        array: Arc<Array>,
+        /// The member.
+        member: Arc<Member>,
+    },
+    /// One of a line to a control file, whose writer was killed.
+    Line(Left),
+}
+
+impl Zombie {
+    /// Device number.
+    fn dev(&self) -> u32 {
+        match self {
+            Zombie::Member { member, .. } => member.device.dev(),
+            Zombie::Line(left) => left.dev,
+        }
+    }
+
+    /// Name of the device.
+    pub(crate) fn device(&self) -> &str {
+        match self {
+            Zombie::Member { member, .. } => member.name(),
+            Zombie::Line(left) => left.name.as_str(),
+        }
+    }
+
+    /// Name of the array, `-` where there was none yet.
+    pub(crate) fn array(&self) -> &str {
+        match self {
+            Zombie::Member { array, .. } => array.name(),
+            Zombie::Line(_) => "-",
+        }
+    }
+
+    /// Commands that the device still holds.
+    pub(crate) fn in_flight(&self) -> u32 {
+        match self {
+            Zombie::Member { member, .. } => member.in_flight(),
+            Zombie::Line(left) => u32::from(!left.command.is_over()),
+        }
+    }
+
+    /// Why the device at `path` cannot be used.
+    fn refusal(&self, path: &str) -> Refusal {
+        match self {
+            Zombie::Member { array, .. } => refuse!(
+                Errno::Busy,
+                "{path} still holds {} commands of {}, which was stopped",
+                self.in_flight(),
+                array.name()
+            ),
+            Zombie::Line(_) => refuse!(
+                Errno::Busy,
+                "{path} still holds a command of a line whose writer was killed"
+            ),
+        }
+    }
 }
 
 /// The last refusal.
@@ -79,8 +136,8 @@ pub(crate) struct Registry {
     pub(crate) queues: Arc<Queues>,
     /// `/sys/class/eraid-control`.
     pub(crate) class: Arc<ControlClass>,
-    #[pin]
-    pub(crate) control: Mutex<()>,
+    /// What is taken.
+    pub(crate) claims: Arc<Claims>,
     #[pin]
     pub(crate) running: Mutex<KVec<Running>>,
     #[pin]
@@ -94,11 +151,12 @@ pub(crate) struct Registry {
 impl Registry {
     /// Makes an empty registry.
     pub(crate) fn new(queues: Arc<Queues>, class: Arc<ControlClass>) -> Result<Arc<Self>> {
+        let claims = Claims::new()?;
         Arc::pin_init(
             pin_init!(Self {
                 queues,
                 class,
-                control <- new_mutex!((), "eraid::control"),
+                claims,
                 running <- new_mutex!(KVec::new(), "eraid::running"),
                 incomplete <- new_mutex!(KVec::new(), "eraid::incomplete"),
                 zombies <- new_mutex!(KVec::new(), "eraid::zombies"),
@@ -106,12 +164,6 @@ impl Registry {
             }),
             GFP_KERNEL,
         )
-    }
-
-    /// Whether an array of this identity runs.
-    pub(crate) fn runs(&self, uuid: Uuid) -> bool {
-        let running = self.running.lock();
-        running.iter().any(|running| running.array.uuid == uuid)
     }
 
     /// Remembers commands of `member` that never came back.
@@ -125,47 +177,77 @@ impl Registry {
             member.name(),
             member.in_flight()
         );
-        let zombie = Zombie {
+        self.remember(Zombie::Member {
             array: array.clone(),
             member,
-        };
+        });
+    }
+
+    /// Remembers the command that `io` gave up, if it did.
+    pub(crate) fn add_left(&self, io: &mut MemberIo) {
+        if let Some(left) = io.take_left() {
+            pr_warn!(
+                "{} still holds a command of a killed line\n",
+                left.name.as_str()
+            );
+            self.remember(Zombie::Line(left));
+        }
+    }
+
+    fn remember(&self, zombie: Zombie) {
         // Without memory for the list the device is let go of all the same when it answers.
         let _ = self.zombies.lock().push(zombie, GFP_KERNEL);
     }
 
-    /// Opens a member; says so when it still holds commands of a stopped array.
-    pub(crate) fn open_member(
+    /// Opens a member; says by whom it is used when it is, `opened` being what the line has opened
+    /// already.
+    pub(crate) fn open_member<'a>(
         &self,
         path: &str,
         read_only: bool,
+        opened: impl IntoIterator<Item = &'a Arc<MemberDevice>>,
     ) -> Result<Arc<MemberDevice>, Refusal> {
         disk_io::open(path, read_only).map_err(|refusal| {
             let busy = refusal.errno == Errno::Busy;
-            let Some(dev) = busy.then(|| disk_io::dev_of(path)).flatten() else {
-                return refusal;
-            };
-            let zombies = self.zombies.lock();
-            match zombies
-                .iter()
-                .find(|zombie| zombie.member.device.dev() == dev)
-            {
-                Some(zombie) => refuse!(
-                    Errno::Busy,
-                    "opening {path}: it still holds {} commands of {}, which was stopped",
-                    zombie.member.in_flight(),
-                    zombie.array.name()
-                ),
-                None => refusal,
-            }
+            let dev = busy.then(|| disk_io::dev_of(path)).flatten();
+            let user = dev.and_then(|dev| {
+                let mut opened = opened.into_iter();
+                match opened.find(|device| device.dev() == dev) {
+                    Some(twin) => Some(refuse!(
+                        Errno::Busy,
+                        "{path} is {}, which the line names twice",
+                        disk_io::name(twin)
+                    )),
+                    None => self.user_of(path, dev),
+                }
+            });
+            user.unwrap_or(refusal)
         })
+    }
+
+    /// Says who of us uses the device at `path`.
+    fn user_of(&self, path: &str, dev: u32) -> Option<Refusal> {
+        self.reap();
+        let zombies = self.zombies.lock();
+        if let Some(zombie) = zombies.iter().find(|zombie| zombie.dev() == dev) {
+            return Some(zombie.refusal(path));
+        }
+        drop(zombies);
+        if let Some(user) = self.claims.user_of(dev) {
+            return Some(refuse!(Errno::Busy, "{path} {}", user.as_str()));
+        }
+        let uuid = self.set_of(dev)?;
+        Some(refuse!(
+            Errno::Busy,
+            "{path} waits in the set {uuid}, which abort lets go of"
+        ))
     }
 
     /// Lets go of devices that answered after all.
     pub(crate) fn reap(&self) {
-        let answered = |zombie: &Zombie| zombie.member.in_flight() == 0;
         loop {
             let mut zombies = self.zombies.lock();
-            let found = zombies.iter().position(answered);
+            let found = zombies.iter().position(|zombie| zombie.in_flight() == 0);
             let zombie = found.and_then(|index| zombies.remove(index).ok());
             drop(zombies);
             // Dropped here, without the lock: it may be the last of its array.
@@ -191,6 +273,7 @@ impl Registry {
             drop(shown.directory);
             shown.member.device.disconnect();
             running.disk.unlink_member(&shown.member.device);
+            running.claim.remove_device(shown.member.device.dev());
             self.add_zombie(&running.array, shown.member);
         }
     }

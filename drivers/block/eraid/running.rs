@@ -10,6 +10,7 @@ use kernel::{
 
 use crate::{
     array::{Array, DEPTH},
+    claims::Claim,
     disk_io::c_name,
     error::refused,
     flush::{After, Flush},
@@ -27,7 +28,7 @@ use crate::{
     registry::{Registry, Running, Shown},
 };
 use eraid_core::{
-    control::{StopTarget, DEV_MAX},
+    control::StopTarget,
     geometry::{Geometry, Level},
     refusal::{Errno, Refusal},
     refuse,
@@ -58,12 +59,13 @@ impl DeviceEvents for Watch {
 }
 
 impl Registry {
-    /// Starts an array of members whose superblocks say that it runs. `control` is held.
+    /// Starts an array of members whose superblocks say that it runs.
     pub(crate) fn start(
         self: &Arc<Self>,
         array: Arc<Array>,
         logical_block_size: u32,
         number: u32,
+        claim: Claim,
     ) -> Result<(), Refusal> {
         let name = c_name(format_args!("eraid{number}"))
             .map_err(|error| refused(error, "naming", "the disk"))?;
@@ -87,6 +89,7 @@ impl Registry {
             array: array.clone(),
             number,
             link: None,
+            claim,
         };
         let shown = self.show(&mut running);
         let listed = shown.and_then(|()| {
@@ -96,6 +99,8 @@ impl Registry {
         });
         match listed {
             Ok(mut all) => {
+                // Before anybody can find the array and stop it.
+                running.claim.set_running();
                 let _ = all.push_within_capacity(running);
             }
             Err(error) => {
@@ -115,20 +120,6 @@ impl Registry {
             array.geometry.members()
         );
         Ok(())
-    }
-
-    /// The N of `eraidN` asked for, or the lowest that is free.
-    #[inline(never)]
-    pub(crate) fn choose_number(&self, number: Option<u32>) -> Result<u32, Refusal> {
-        let running = self.running.lock();
-        let taken = |number: u32| running.iter().any(|running| running.number == number);
-        match number {
-            Some(number) if taken(number) => Err(refuse!(Errno::Exist, "eraid{number} exists")),
-            Some(number) => Ok(number),
-            None => (0..=DEV_MAX)
-                .find(|number| !taken(*number))
-                .ok_or_else(|| refuse!(Errno::TooMany, "there are too many arrays")),
-        }
     }
 
     #[inline(never)]
@@ -198,7 +189,6 @@ impl Registry {
     /// Stops an array. `EBUSY` while it is open, and then nothing is changed; but when it hangs and
     /// nobody has claimed it, the requests that hang are failed so that their users can close it.
     pub(crate) fn stop(self: &Arc<Self>, target: StopTarget<'_>) -> Result<(), Refusal> {
-        let _control = self.control.lock();
         let deadline = now_us() + STOP_WAIT_US;
         let running = loop {
             match self.take_idle(target)? {
@@ -229,6 +219,7 @@ impl Registry {
             return Ok(None);
         };
         if running.disk.begin_stop().is_ok() {
+            running.claim.set_ending();
             return all
                 .remove(index)
                 .map(Some)
@@ -288,8 +279,9 @@ impl Registry {
             directory,
             disk,
             array,
+            number: _,
             link,
-            ..
+            claim,
         } = running;
         if let Some(link) = link {
             self.class.unlink(&link);
@@ -319,6 +311,8 @@ impl Registry {
         self.reap();
         array_info!(array.name(), "stopped");
         drop(array);
+        // Nothing of it is left that another one could run into.
+        drop(claim);
         // So that members can be opened again at once.
         wait_closed(CLOSE_WAIT_MS);
     }

@@ -7,11 +7,17 @@
 //! of it is stale.
 
 use crate::geometry::Level;
+use crate::metapage::GENERATION_MAX;
 use crate::refusal::{Errno, Refusal};
 use crate::refuse;
 use crate::superblock::{SbError, SlotState, Superblock};
 use crate::units::{Generation, Sectors, Slot, SlotSet, MAX_SLOTS};
 use core::fmt;
+
+/// Metadata writes for which there must be generations left when an array starts: at one a
+/// millisecond seven weeks' worth. None of an array's own making is ever that great; it takes a
+/// superblock that somebody made up.
+const GENERATIONS_NEEDED: u64 = 1 << 32;
 
 /// A device with a valid superblock.
 #[derive(Clone, Copy, Debug)]
@@ -209,6 +215,23 @@ fn is_outdated(base: &Superblock, device: &Superblock, until: Generation) -> boo
     behind > changes.saturating_add(stops).saturating_add(1)
 }
 
+/// Checks that there are generations left for what an array called `name` will have to record
+/// behind `newest`: beyond the greatest, nothing written would be believed.
+///
+/// # Errors
+///
+/// `ERANGE` where there are not, unless nothing is going to be written.
+pub fn check_generation(name: &str, newest: Generation, options: Options) -> Result<(), Refusal> {
+    if options.readonly || newest.get() <= GENERATION_MAX - GENERATIONS_NEEDED {
+        return Ok(());
+    }
+    Err(refuse!(
+        Errno::Range,
+        "{name}: no generations are left behind {newest} for its metadata; assemble with \
+         readonly=1 and copy the data"
+    ))
+}
+
 /// The refusal of a device whose superblock is not believed.
 pub fn unreadable(name: &str, error: SbError) -> Refusal {
     let errno = match error {
@@ -230,9 +253,12 @@ pub fn unreadable(name: &str, error: SbError) -> Refusal {
 /// * `EEXIST`: the same member twice;
 /// * `EROFS`: a read-only device, or a feature that only allows reading, without `readonly`;
 /// * `EUCLEAN`: members that ran apart, or data that only stale members have, without `force`;
+/// * `ERANGE`: a generation at the end of its range, without `readonly`;
 /// * `ENODEV`: too few members.
 pub fn decide(candidates: &[Candidate<'_>], options: Options) -> Result<Decision, Refusal> {
     let (base, newest) = newest(candidates)?;
+    let name = newest.superblock.name.as_str();
+    check_generation(name, newest.superblock.generation, options)?;
     for (index, candidate) in candidates.iter().enumerate() {
         check_same_array(newest, candidate)?;
         check_device(newest.superblock, candidate, options)?;

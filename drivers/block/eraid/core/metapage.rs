@@ -21,7 +21,8 @@ pub(crate) const BODY_SIZE: usize = PAGE_SIZE - size_of::<RawHeader>();
 /// A page as it lies on the disk.
 pub type Page = [u8; PAGE_SIZE];
 
-/// Greatest generation that is believed; no array lives long enough to reach it.
+/// Greatest generation that is believed. No array lives long enough to reach it, and none starts close
+/// to it; see [`check_generation`](crate::assembly::check_generation).
 pub(crate) const GENERATION_MAX: u64 = i64::MAX as u64;
 
 /// One of the two places of a superblock or of a metadata page.

@@ -38,6 +38,8 @@ pub enum Errno {
     NoMem,
     /// Too many members or arrays.
     TooMany,
+    /// The process was killed while it waited.
+    Intr,
 }
 
 impl Errno {
@@ -59,6 +61,7 @@ impl Errno {
             Errno::Uclean => "EUCLEAN",
             Errno::NoMem => "ENOMEM",
             Errno::TooMany => "E2BIG",
+            Errno::Intr => "EINTR",
         }
     }
 }

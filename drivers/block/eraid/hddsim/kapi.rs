@@ -25,6 +25,8 @@ pub(crate) mod disk;
 pub(crate) mod guards;
 #[path = "../kapi/limits.rs"]
 pub(crate) mod limits;
+#[path = "../kapi/module.rs"]
+pub(crate) mod module;
 #[path = "../kapi/page.rs"]
 pub(crate) mod page;
 #[path = "../kapi/request.rs"]

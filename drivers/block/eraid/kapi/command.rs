@@ -53,6 +53,8 @@ impl CommandFlags {
     pub(crate) const NONE: Self = Self(0);
     /// A write is durable when it completes.
     pub(crate) const FUA: Self = Self(sys::ERAID_CONST_REQ_FUA);
+    /// What was written and acknowledged before is durable before this write starts.
+    pub(crate) const PREFLUSH: Self = Self(sys::ERAID_CONST_REQ_PREFLUSH);
     /// Someone waits for it.
     pub(crate) const SYNC: Self = Self(sys::ERAID_CONST_REQ_SYNC);
     /// It is metadata of a file system or array.

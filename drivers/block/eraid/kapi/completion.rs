@@ -8,6 +8,7 @@
 
 use kernel::{
     bindings,
+    error::code::EINTR,
     prelude::*,
     time::msecs_to_jiffies,
     types::Opaque, //
@@ -55,6 +56,19 @@ impl Completion {
     pub(crate) fn wait(&self) {
         // SAFETY: `inner` is initialised and pinned.
         unsafe { bindings::wait_for_completion(self.inner.get()) };
+    }
+
+    /// Waits for the event until the task is killed. Task context.
+    ///
+    /// # Errors
+    ///
+    /// [`EINTR`] if the task was killed first.
+    pub(crate) fn wait_killable(&self) -> Result {
+        // SAFETY: `inner` is initialised and pinned.
+        match unsafe { bindings::wait_for_completion_killable(self.inner.get()) } {
+            0 => Ok(()),
+            _ => Err(EINTR),
+        }
     }
 
     /// Waits at most `timeout_ms` milliseconds; returns whether the event happened. Task context.

@@ -21,7 +21,6 @@ use kernel::{
     },
     new_mutex,
     new_work,
-    page::PAGE_SIZE,
     prelude::*,
     sync::{
         atomic::{
@@ -31,7 +30,6 @@ use kernel::{
         Arc,
         Mutex, //
     },
-    types::Opaque,
     workqueue::{
         impl_has_work,
         Work,
@@ -40,10 +38,7 @@ use kernel::{
 };
 
 use super::{
-    page::{
-        PageBuf,
-        SECTOR_SIZE, //
-    },
+    module::ModuleRef,
     runtime::{
         self,
         Count,
@@ -56,30 +51,12 @@ use super::{
 /// Room for the name of a disk or partition, with its NUL.
 const NAME_SIZE: usize = bindings::DISK_NAME_LEN as usize + 8;
 
-/// Pages that one bio of [`MemberDevice::read_sync`] and its siblings carries.
-const SYNC_PAGES: usize = 16;
-
 /// What a device tells its user.
 pub(crate) trait DeviceEvents: Send + Sync {
     /// The device was removed, or is about to be when `surprise` is false.
     ///
     /// Called at most once, from task context. Commands in flight end with an error by themselves.
     fn device_dead(&self, surprise: bool);
-}
-
-/// What a synchronous write asks for besides the data.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SyncFlags(bindings::blk_opf_t);
-
-impl SyncFlags {
-    /// Nothing: the data may stay in the device's volatile cache.
-    pub(crate) const NONE: Self = Self(0);
-    /// The data is on stable storage at the end.
-    pub(crate) const FUA: Self = Self(sys::ERAID_CONST_REQ_FUA);
-    /// What was written before is on stable storage before this write starts.
-    pub(crate) const PREFLUSH: Self = Self(sys::ERAID_CONST_REQ_PREFLUSH);
-    /// Both [`Self::PREFLUSH`] and [`Self::FUA`].
-    pub(crate) const PREFLUSH_FUA: Self = Self(Self::FUA.0 | Self::PREFLUSH.0);
 }
 
 /// Waits until no device is being closed, for at most `timeout_ms` milliseconds; returns whether
@@ -135,6 +112,10 @@ struct Handle {
     /// The open file; null before the device is open.
     file: Atomic<*mut bindings::file>,
     dead: Atomic<bool>,
+    /// Keeps the module for as long as the device is open; see [`MemberDevice::keep_module`]. The
+    /// last to go is the work item that closes the device, for which unloading waits.
+    #[pin]
+    module: Mutex<Option<ModuleRef>>,
     #[pin]
     events: Mutex<Events>,
     #[pin]
@@ -171,6 +152,7 @@ impl Handle {
         try_pin_init!(Self {
             file: Atomic::new(ptr::null_mut()),
             dead: Atomic::new(false),
+            module <- new_mutex!(None, "eraid_device_module"),
             events <- new_mutex!(
                 Events { receiver: None, removal: Removal::No },
                 "eraid_device_events"
@@ -337,6 +319,19 @@ impl MemberDevice {
         }
     }
 
+    /// Lets unloading the module be refused until the device is closed. Task context.
+    ///
+    /// Without this, unloading waits until it is.
+    pub(crate) fn keep_module(&self) {
+        if let Some(handle) = &self.handle {
+            let mut module = handle.module.lock();
+            if module.is_none() {
+                // While the module is being unloaded there is none to be had.
+                *module = ModuleRef::get();
+            }
+        }
+    }
+
     /// Whether the device was removed. Any context.
     pub(crate) fn is_dead(&self) -> bool {
         self.handle
@@ -382,121 +377,6 @@ impl MemberDevice {
     pub(crate) fn dev(&self) -> u32 {
         // SAFETY: `bdev` is valid by the type invariant; the field is constant.
         unsafe { (*self.bdev.as_ptr()).bd_dev }
-    }
-
-    /// Reads `len` bytes at `sector` into `buf` at `off`, and waits for it.
-    ///
-    /// Task context, but not from `queue_rq`. Allocates no memory.
-    ///
-    /// # Errors
-    ///
-    /// [`ERANGE`] if the range is not inside the buffer, [`EINVAL`] if it is not made of sectors,
-    /// and the device's.
-    pub(crate) fn read_sync(
-        &self,
-        sector: u64,
-        buf: &mut PageBuf,
-        off: usize,
-        len: usize,
-    ) -> Result {
-        self.transfer_sync(bindings::req_op_REQ_OP_READ, sector, buf, off, len)
-    }
-
-    /// Writes `len` bytes of `buf` at `off` to `sector`, and waits for it.
-    ///
-    /// Task context, but not from `queue_rq`. Allocates no memory. A long range is written in
-    /// pieces; `flags` hold for each.
-    ///
-    /// # Errors
-    ///
-    /// [`ERANGE`] if the range is not inside the buffer, [`EINVAL`] if it is not made of sectors,
-    /// and the device's.
-    pub(crate) fn write_sync(
-        &self,
-        sector: u64,
-        buf: &PageBuf,
-        off: usize,
-        len: usize,
-        flags: SyncFlags,
-    ) -> Result {
-        let opf = bindings::req_op_REQ_OP_WRITE | flags.0;
-        self.transfer_sync(opf, sector, buf, off, len)
-    }
-
-    /// Makes what was written so far durable, and waits for it. Task context, but not from
-    /// `queue_rq`.
-    pub(crate) fn flush_sync(&self) -> Result {
-        // SAFETY: `bdev` is valid by the type invariant.
-        to_result(unsafe { bindings::blkdev_issue_flush(self.bdev.as_ptr()) })
-    }
-
-    /// Reads into or writes from `buf`, which has to be borrowed exclusively for reads.
-    fn transfer_sync(
-        &self,
-        opf: bindings::blk_opf_t,
-        mut sector: u64,
-        buf: &PageBuf,
-        mut off: usize,
-        mut len: usize,
-    ) -> Result {
-        buf.check(off, len)?;
-        if (off | len) % SECTOR_SIZE != 0 {
-            return Err(EINVAL);
-        }
-        while len > 0 {
-            // Up to SYNC_PAGES pages, of which the first may be partial.
-            let n = len.min(SYNC_PAGES * PAGE_SIZE - off % PAGE_SIZE);
-            self.transfer_pages(opf, sector, buf, off, n)?;
-            sector = sector.checked_add((n / SECTOR_SIZE) as u64).ok_or(ERANGE)?;
-            off += n;
-            len -= n;
-        }
-        Ok(())
-    }
-
-    /// One bio of [`Self::transfer_sync`].
-    fn transfer_pages(
-        &self,
-        opf: bindings::blk_opf_t,
-        sector: u64,
-        buf: &PageBuf,
-        off: usize,
-        len: usize,
-    ) -> Result {
-        let bio = Opaque::<bindings::bio>::uninit();
-        let mut vecs: [bindings::bio_vec; SYNC_PAGES] = pin_init::zeroed();
-
-        // SAFETY: `bio` is valid for writes, `bdev` is valid by the type invariant, and `vecs`
-        // has the given length. All outlive the bio's use below.
-        unsafe {
-            bindings::bio_init(
-                bio.get(),
-                self.bdev.as_ptr(),
-                vecs.as_mut_ptr(),
-                SYNC_PAGES as u16,
-                opf | sys::ERAID_CONST_REQ_SYNC | sys::ERAID_CONST_REQ_META,
-            )
-        };
-        // SAFETY: `bio` was initialised above.
-        unsafe { (*bio.get()).bi_iter.bi_sector = sector };
-        let added = buf.for_each_page(off, len, |page, off, n| {
-            // SAFETY: `bio` was initialised above, and `page` outlives its use.
-            let added =
-                unsafe { bindings::bio_add_page(bio.get(), page.as_ptr(), n as u32, off as u32) };
-            if added as usize == n {
-                Ok(())
-            } else {
-                Err(ERANGE)
-            }
-        });
-        let ret = added.and_then(|()| {
-            // SAFETY: `bio` is complete, and not in use. Its pages are borrowed by the caller, for
-            // reads exclusively, until this returns, at which time the bio is done.
-            to_result(unsafe { bindings::submit_bio_wait(bio.get()) })
-        });
-        // SAFETY: `bio` was initialised above and is not in use.
-        unsafe { bindings::bio_uninit(bio.get()) };
-        ret
     }
 
     /// One of the values that `field` points to in the device's limits.

@@ -327,6 +327,25 @@ impl KobjectRef<'_> {
         })
     }
 
+    /// Whether there is something called `name` in this directory. Task context.
+    fn contains(self, name: &CStr) -> bool {
+        // SAFETY: The kobject is valid by the type invariant. Whoever lends it out removes its
+        // directory only afterwards, so the node stays as it is.
+        let directory = unsafe { (*self.as_ptr()).sd };
+        if directory.is_null() {
+            return false;
+        }
+        // SAFETY: The node is valid, see above, and the name is a string.
+        let node =
+            unsafe { bindings::kernfs_find_and_get_ns(directory, name.as_char_ptr(), ptr::null()) };
+        if node.is_null() {
+            return false;
+        }
+        // SAFETY: Puts the reference that was got above.
+        unsafe { bindings::kernfs_put(node) };
+        true
+    }
+
     /// Removes the link called `name`, if it is there. Task context.
     pub(super) fn unlink(self, name: &CStr) {
         // SAFETY: The kobject is valid by the type invariant, and the name is a string.
@@ -407,8 +426,8 @@ impl<T: Attributes> PinnedDrop for Node<T> {
 impl<T: Attributes> Kobject<T> {
     /// Makes the directory `name` (with `!` for `/`) in `parent`, with the files of `data`.
     ///
-    /// The files can be used before this returns. Task context. `EEXIST` if the name exists (the
-    /// kernel logs it, with the reason of any other failure), `ENOMEM`, `ENXIO` without a
+    /// The files can be used before this returns. Task context. `EEXIST` if the name exists,
+    /// `ENOMEM` (also if the name came into being at the same moment), `ENXIO` without a
     /// [`Runtime`](super::runtime::Runtime).
     pub(crate) fn add(parent: KobjectRef<'_>, name: &CStr, data: Arc<T>) -> Result<Self> {
         let count = REGISTERED.count()?;
@@ -421,10 +440,14 @@ impl<T: Attributes> Kobject<T> {
                 store: Some(store_callback::<T>),
             },
         })?;
+        if parent.contains(name) {
+            return Err(EEXIST);
+        }
         // SAFETY: The parent is valid by its type invariant (the new kobject takes a reference to
         // it), and the name is a string, which is copied.
         let kobj = unsafe { bindings::kobject_create_and_add(name.as_char_ptr(), parent.as_ptr()) };
-        let kobj = NonNull::new(kobj).ok_or(EEXIST)?;
+        // It does not say why; the name was free.
+        let kobj = NonNull::new(kobj).ok_or(ENOMEM)?;
         // INVARIANT: The kobject is new. If the allocation fails, the initialiser is dropped and
         // nothing has been registered, but the kobject is still to be put.
         let node = KBox::pin_init(

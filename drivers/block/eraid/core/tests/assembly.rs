@@ -232,6 +232,36 @@ fn too_few_members() {
 }
 
 #[test]
+fn generations_do_not_run_out() {
+    const MAX: u64 = i64::MAX as u64;
+    let left = |generations: u64| {
+        let mut array = Array::new(Level::Raid5, 3);
+        for superblock in &mut array.0 {
+            superblock.generation = Generation::new(MAX - generations);
+        }
+        array
+    };
+    let words = ["tank: no generations are left behind 9223372036854775807"];
+    check(left(0).decide(&[0, 1, 2], PLAIN), Errno::Range, &words);
+    for options in [PLAIN, FORCE, DEGRADED] {
+        let decision = left((1 << 32) - 1).decide(&[0, 1, 2], options);
+        check(decision, Errno::Range, &["readonly=1"]);
+    }
+    // Nothing is written: it can be read.
+    left(0).assembly(&[0, 1, 2], READONLY);
+    // What starts can be written down to the last change, and be believed.
+    let mut array = left(1 << 32);
+    array.assembly(&[0, 1, 2], PLAIN);
+    array.start(&[0, 1, 2]);
+    array.stop();
+    let next = &array.0[0];
+    let mut page = [0; 4096];
+    next.encode(eraid_core::crc32c::reference, &mut page);
+    let decoded = Superblock::decode(&page, eraid_core::crc32c::reference);
+    assert_eq!(decoded.as_ref(), Ok(next));
+}
+
+#[test]
 fn foreign_members_are_named() {
     let mut array = Array::new(Level::Raid1, 2);
     array.0[1].array = uuid(0xbb);
