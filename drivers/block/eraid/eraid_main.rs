@@ -9,7 +9,7 @@
 
 use kernel::{prelude::*, sync::Arc};
 
-#[allow(dead_code, unused_imports, unused_macros, unsafe_code)]
+#[allow(unsafe_code)]
 #[macro_use]
 mod kapi;
 

@@ -17,7 +17,7 @@ use kernel::{
 use crate::{
     kapi::{
         alarm::{Alarm, Rings},
-        guards::without_io,
+        noio::without_io,
         page::PageBuf,
         request::{self, Request},
         status::Status,

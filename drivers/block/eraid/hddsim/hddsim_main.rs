@@ -9,8 +9,9 @@
 
 use kernel::{prelude::*, sync::Arc};
 
-// The other half of it is the driver's.
-#[allow(dead_code, unused_imports, unused_macros, unsafe_code)]
+// The other half of it is the driver's, whose build says what nobody uses.
+#[expect(dead_code, unused_macros)]
+#[allow(unsafe_code)]
 #[macro_use]
 mod kapi;
 

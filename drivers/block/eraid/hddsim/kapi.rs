@@ -9,8 +9,20 @@
 #[path = "../kapi/log.rs"]
 pub(crate) mod log;
 
+// The driver needs these no more than the model needs the rest of the others.
+#[warn(dead_code)]
 #[path = "../kapi/alarm.rs"]
 pub(crate) mod alarm;
+#[warn(dead_code)]
+#[path = "../kapi/drive_request.rs"]
+mod drive_request;
+#[warn(dead_code)]
+#[path = "../kapi/noio.rs"]
+pub(crate) mod noio;
+#[warn(dead_code)]
+#[path = "../kapi/page_compare.rs"]
+mod page_compare;
+
 #[path = "../kapi/class.rs"]
 pub(crate) mod class;
 #[path = "../kapi/command.rs"]

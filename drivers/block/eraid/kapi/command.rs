@@ -67,11 +67,6 @@ impl CommandFlags {
     pub(crate) const RAHEAD: Self = Self(sys::ERAID_CONST_REQ_RAHEAD);
     /// It is background work.
     pub(crate) const BACKGROUND: Self = Self(sys::ERAID_CONST_REQ_BACKGROUND);
-    /// The device and its transport do not retry.
-    pub(crate) const FAILFAST: Self =
-        Self(sys::ERAID_CONST_REQ_FAILFAST_DEV | sys::ERAID_CONST_REQ_FAILFAST_TRANSPORT);
-    /// It is not merged with neighbours, so that its status is its own.
-    pub(crate) const NOMERGE: Self = Self(sys::ERAID_CONST_REQ_NOMERGE);
 
     /// The flags of a request that its commands take over.
     const FROM_REQUEST: Self = Self(
@@ -83,11 +78,6 @@ impl CommandFlags {
             | Self::RAHEAD.0
             | Self::BACKGROUND.0,
     );
-
-    /// Whether all flags of `other` are set.
-    pub(crate) fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
 
     /// All flags that are set in one of the two.
     pub(crate) const fn union(self, other: Self) -> Self {

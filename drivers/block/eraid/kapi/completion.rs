@@ -52,12 +52,6 @@ impl Completion {
         unsafe { bindings::complete_all(self.inner.get()) };
     }
 
-    /// Waits for the event, uninterruptibly. Task context.
-    pub(crate) fn wait(&self) {
-        // SAFETY: `inner` is initialised and pinned.
-        unsafe { bindings::wait_for_completion(self.inner.get()) };
-    }
-
     /// Waits for the event until the task is killed. Task context.
     ///
     /// # Errors

@@ -332,13 +332,6 @@ impl MemberDevice {
         }
     }
 
-    /// Whether the device was removed. Any context.
-    pub(crate) fn is_dead(&self) -> bool {
-        self.handle
-            .as_ref()
-            .is_none_or(|handle| handle.dead.load(Relaxed))
-    }
-
     /// The size in 512-byte sectors; 0 after removal. Any context.
     pub(crate) fn size_sectors(&self) -> u64 {
         // SAFETY: `bdev` is valid by the type invariant. The field may change at any time.
@@ -349,12 +342,6 @@ impl MemberDevice {
     pub(crate) fn logical_block_size(&self) -> u32 {
         // SAFETY: `limit()` gives valid limits.
         self.limit(|limits| unsafe { &raw const (*limits).logical_block_size })
-    }
-
-    /// The unit that the device writes without reading first, in bytes. Any context.
-    pub(crate) fn physical_block_size(&self) -> u32 {
-        // SAFETY: `limit()` gives valid limits.
-        self.limit(|limits| unsafe { &raw const (*limits).physical_block_size })
     }
 
     /// Whether the device is made of rotating disks. Any context.

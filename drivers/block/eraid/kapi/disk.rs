@@ -210,98 +210,15 @@ impl<D: Driver> Disk<D> {
         unsafe { &*(*self.disk.as_ptr()).private_data.cast() }
     }
 
-    fn queue(&self) -> *mut bindings::request_queue {
-        // SAFETY: The disk is valid by the type invariant; the field is constant.
-        unsafe { (*self.disk.as_ptr()).queue }
-    }
-
     fn part0(&self) -> *mut bindings::block_device {
         // SAFETY: The disk is valid by the type invariant; the field is constant.
         unsafe { (*self.disk.as_ptr()).part0 }
-    }
-
-    /// The driver's data.
-    pub(crate) fn data(&self) -> ArcBorrow<'_, D::Data> {
-        self.shared().data()
-    }
-
-    /// The disk's name.
-    pub(crate) fn name(&self) -> &CStr {
-        // SAFETY: The disk is valid by the type invariant; the name is constant.
-        let name = unsafe { &(*self.disk.as_ptr()).disk_name };
-        // SAFETY: `Self::add()` wrote a C string there.
-        unsafe { CStr::from_char_ptr(name.as_ptr()) }
     }
 
     /// The device number (`dev_t`).
     pub(crate) fn dev(&self) -> u32 {
         // SAFETY: `part0` belongs to the disk; the field is constant once the disk is added.
         unsafe { (*self.part0()).bd_dev }
-    }
-
-    /// The capacity in 512-byte sectors.
-    pub(crate) fn capacity(&self) -> u64 {
-        // SAFETY: `part0` belongs to the disk. The field may change at any time.
-        unsafe { (&raw const (*self.part0()).bd_nr_sectors).read_volatile() }
-    }
-
-    /// Changes the capacity, and tells user space.
-    ///
-    /// # Errors
-    ///
-    /// [`EINVAL`] if it is more than a block device can have.
-    pub(crate) fn set_capacity(&self, sectors: u64) -> Result {
-        if sectors > MAX_SECTORS {
-            return Err(EINVAL);
-        }
-        // SAFETY: The disk is valid by the type invariant.
-        unsafe { bindings::set_capacity_and_notify(self.disk.as_ptr(), sectors) };
-        Ok(())
-    }
-
-    /// Changes whether the disk refuses writes, and tells user space.
-    pub(crate) fn set_read_only(&self, read_only: bool) {
-        // SAFETY: The disk is valid by the type invariant.
-        unsafe { bindings::set_disk_ro(self.disk.as_ptr(), read_only) };
-    }
-
-    /// Changes the limits, while no request is under way: waits for all to end.
-    ///
-    /// # Errors
-    ///
-    /// [`EINVAL`] if the limits are not possible; then nothing is changed.
-    pub(crate) fn set_limits(&self, limits: &Limits) -> Result {
-        limits.check()?;
-        let mut old = pin_init::zeroed();
-        // The update takes a lock that the commit gives back, in all cases.
-        // SAFETY: The queue is valid by the type invariant, and `old` is valid for writes.
-        unsafe { sys::eraid_limits_start_update(self.queue(), &mut old) };
-        let mut new = bindings::queue_limits {
-            // Set by the block layer or by user space.
-            features: limits.to_raw().features
-                | old.features
-                    & (sys::ERAID_CONST_BLK_FEAT_IO_STAT | sys::ERAID_CONST_BLK_FEAT_NOWAIT),
-            flags: limits.to_raw().flags
-                | old.flags & sys::ERAID_CONST_BLK_FLAG_WRITE_CACHE_DISABLED,
-            max_user_sectors: old.max_user_sectors,
-            max_user_discard_sectors: old.max_user_discard_sectors,
-            max_user_wzeroes_unmap_sectors: old.max_user_wzeroes_unmap_sectors,
-            ..limits.to_raw()
-        };
-        // SAFETY: The queue is valid by the type invariant, and an update was started above.
-        to_result(unsafe { bindings::queue_limits_commit_update_frozen(self.queue(), &mut new) })
-    }
-
-    /// Runs `f` while no request is under way: waits for all to end, and new ones wait for `f`.
-    ///
-    /// The driver must be able to end its requests meanwhile.
-    pub(crate) fn frozen<R>(&self, f: impl FnOnce() -> R) -> R {
-        // SAFETY: The queue is valid by the type invariant.
-        let flags = unsafe { sys::eraid_freeze_queue(self.queue()) };
-        let ret = f();
-        // SAFETY: The queue was frozen above, by this task.
-        unsafe { sys::eraid_unfreeze_queue(self.queue(), flags) };
-        ret
     }
 
     /// The number of times that the disk and its partitions are open.

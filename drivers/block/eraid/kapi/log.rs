@@ -76,21 +76,9 @@ macro_rules! array_err {
     };
 }
 
-macro_rules! member_info {
-    ($array:expr, $member:expr, $($arg:tt)*) => {
-        ::kernel::pr_info!("{}: {}: {}\n", $array, $member, ::kernel::prelude::fmt!($($arg)*))
-    };
-}
-
 macro_rules! member_warn {
     ($array:expr, $member:expr, $($arg:tt)*) => {
         ::kernel::pr_warn!("{}: {}: {}\n", $array, $member, ::kernel::prelude::fmt!($($arg)*))
-    };
-}
-
-macro_rules! member_err {
-    ($array:expr, $member:expr, $($arg:tt)*) => {
-        ::kernel::pr_err!("{}: {}: {}\n", $array, $member, ::kernel::prelude::fmt!($($arg)*))
     };
 }
 
@@ -118,11 +106,5 @@ macro_rules! array_err_ratelimited {
 macro_rules! member_warn_ratelimited {
     ($array:expr, $member:expr, $($arg:tt)*) => {
         ratelimited!(array_warn, $array, "{}: {}", $member, ::kernel::prelude::fmt!($($arg)*))
-    };
-}
-
-macro_rules! member_err_ratelimited {
-    ($array:expr, $member:expr, $($arg:tt)*) => {
-        ratelimited!(array_err, $array, "{}: {}", $member, ::kernel::prelude::fmt!($($arg)*))
     };
 }

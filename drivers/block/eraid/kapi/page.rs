@@ -82,25 +82,6 @@ impl PageBuf {
         self.pages.len() * PAGE_SIZE
     }
 
-    /// Whether there are no pages in the buffer.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.pages.is_empty()
-    }
-
-    /// Moves `pages` pages with their content from the end of `from` to the end of `self`.
-    ///
-    /// # Errors
-    ///
-    /// [`ERANGE`] if `from` has too few pages or `self` too little room; then nothing is moved.
-    pub(crate) fn move_pages(&mut self, from: &mut PageBuf, pages: usize) -> Result {
-        if from.pages() < pages || self.capacity() - self.pages() < pages {
-            return Err(ERANGE);
-        }
-        // INVARIANT: The pages change their owner only.
-        move_last(&mut from.pages, pages, |page| self.push(page));
-        Ok(())
-    }
-
     /// Writes zeros to `len` bytes at `off`.
     ///
     /// # Errors
@@ -177,39 +158,6 @@ impl PageBuf {
             done += n;
         }
         Ok(())
-    }
-
-    /// Whether `len` bytes at `off` equal those at `other_off` of `other`.
-    ///
-    /// # Errors
-    ///
-    /// [`ERANGE`] if a range is not inside its buffer.
-    pub(crate) fn equals(
-        &self,
-        off: usize,
-        other: &PageBuf,
-        other_off: usize,
-        len: usize,
-    ) -> Result<bool> {
-        self.check(off, len)?;
-        other.check(other_off, len)?;
-
-        let mut done = 0;
-        while done < len {
-            let (a, a_len) = self.run(off + done).ok_or(ERANGE)?;
-            let (b, b_len) = other.run(other_off + done).ok_or(ERANGE)?;
-            let n = a_len.min(b_len).min(len - done);
-            // SAFETY: The run is at least `n` bytes long and inside the buffer's pages, which are
-            // initialised and not written to while we hold `&self`.
-            let a = unsafe { core::slice::from_raw_parts(a, n) };
-            // SAFETY: As above, for `other`.
-            let b = unsafe { core::slice::from_raw_parts(b, n) };
-            if a != b {
-                return Ok(false);
-            }
-            done += n;
-        }
-        Ok(true)
     }
 
     /// Tests that the range is inside the buffer.

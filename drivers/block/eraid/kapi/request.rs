@@ -22,14 +22,8 @@ use kernel::{
 };
 
 use super::{
-    command::{
-        CommandFlags,
-        Origin, //
-    },
-    page::{
-        PageBuf,
-        SECTOR_SIZE, //
-    },
+    command::CommandFlags,
+    page::PageBuf,
     status::Status,
     sys, //
 };
@@ -132,7 +126,7 @@ impl BadRange {
 /// `rq` is a started request of a [`TagSet`](super::tagset::TagSet), and its [`Pdu`] counts this
 /// object.
 pub(crate) struct Request {
-    rq: NonNull<bindings::request>,
+    pub(super) rq: NonNull<bindings::request>,
 }
 
 // SAFETY: Requests may be used and ended by any thread.
@@ -171,7 +165,7 @@ impl Request {
         unsafe { &*Pdu::of(self.rq.as_ptr()) }
     }
 
-    fn cmd_flags(&self) -> bindings::blk_opf_t {
+    pub(super) fn cmd_flags(&self) -> bindings::blk_opf_t {
         // SAFETY: `rq` is valid by the type invariant; the field is constant while it is started.
         unsafe { (*self.rq.as_ptr()).cmd_flags }
     }
@@ -186,29 +180,6 @@ impl Request {
             bindings::req_op_REQ_OP_WRITE_ZEROES => Op::WriteZeroes,
             _ => Op::Other,
         }
-    }
-
-    /// Whether the data has to be durable when the request ends.
-    pub(crate) fn is_fua(&self) -> bool {
-        self.command_flags().contains(CommandFlags::FUA)
-    }
-
-    /// Whether the device is asked not to retry: the request shall fail fast on device errors.
-    pub(crate) fn is_failfast(&self) -> bool {
-        self.cmd_flags() & sys::ERAID_CONST_REQ_FAILFAST_DEV != 0
-    }
-
-    /// The number of the command duration limit that the request's priority hints at; 0 is none.
-    pub(crate) fn duration_limit(&self) -> u16 {
-        // SAFETY: `rq` is valid by the type invariant; the field is constant until bytes are ended,
-        // which is done with the last share.
-        let bio = unsafe { (*self.rq.as_ptr()).bio };
-        if bio.is_null() {
-            return 0;
-        }
-        // SAFETY: The bio is part of the request, which is started. All its bios have one priority.
-        let ioprio = unsafe { (*bio).bi_ioprio };
-        ioprio >> sys::ERAID_CONST_IOPRIO_HINT_SHIFT & sys::ERAID_CONST_IOPRIO_HINT_MASK
     }
 
     /// The properties that the request's commands to members take over.
@@ -232,31 +203,9 @@ impl Request {
         unsafe { (*self.rq.as_ptr()).__data_len as usize }
     }
 
-    /// The place of byte `off` of the request, for commands on its behalf.
-    pub(crate) fn origin(&self, off: usize) -> Origin {
-        // SAFETY: `rq` is valid by the type invariant, and so is its disk while it is started.
-        let part0 = unsafe { (*(*(*self.rq.as_ptr()).q).disk).part0 };
-        Origin {
-            // SAFETY: `part0` belongs to the disk; the field is constant once requests arrive.
-            dev: unsafe { (*part0).bd_dev },
-            sector: self.sector().wrapping_add((off / SECTOR_SIZE) as u64),
-        }
-    }
-
-    /// The request's number among those in flight, for log lines.
-    pub(crate) fn tag(&self) -> i32 {
-        // SAFETY: `rq` is valid by the type invariant; the field is constant while it is started.
-        unsafe { (*self.rq.as_ptr()).tag }
-    }
-
     /// When the request was started, in nanoseconds of the monotonic clock (`ktime_get()`).
     pub(crate) fn started_ns(&self) -> i64 {
         self.pdu().started_ns.load(Relaxed)
-    }
-
-    /// Whether both are shares of one request.
-    pub(crate) fn same_request(&self, other: &Request) -> bool {
-        self.rq == other.rq
     }
 
     /// Makes the whole request end with an error.
@@ -379,23 +328,7 @@ impl Request {
         })
     }
 
-    /// Writes zeros to `len` bytes at `off` of the request's data.
-    ///
-    /// # Errors
-    ///
-    /// [`ERANGE`] if the range is not inside the request; then nothing is written. [`EINVAL`] if
-    /// the request is not a read.
-    pub(crate) fn fill_zero(&self, off: usize, len: usize) -> Result {
-        self.check_read()?;
-        self.for_each_run(off, len, |data, n| {
-            // SAFETY: `for_each_run()` gives memory of the request, valid for `n` bytes. The
-            // request is a read, so its memory is for us to write to.
-            unsafe { bindings::memset(data.cast(), 0, n) };
-            Ok(())
-        })
-    }
-
-    fn check_read(&self) -> Result {
+    pub(super) fn check_read(&self) -> Result {
         if self.op() == Op::Read {
             Ok(())
         } else {
@@ -429,7 +362,7 @@ impl Request {
     }
 
     /// Calls `f` with each piece of the request's data that is contiguous in memory, in order.
-    fn for_each_run(
+    pub(super) fn for_each_run(
         &self,
         off: usize,
         len: usize,

@@ -58,12 +58,6 @@ impl Status {
         self.0
     }
 
-    /// Converts an errno, as `errno_to_blk_status()` does.
-    pub(crate) fn from_errno(error: Error) -> Self {
-        // SAFETY: The function only looks its argument up in a table.
-        Self(unsafe { bindings::errno_to_blk_status(error.to_errno()) })
-    }
-
     /// Converts into the errno that user space would see.
     pub(crate) fn to_result(self) -> Result {
         // SAFETY: The function only looks its argument up in a table.
@@ -73,15 +67,6 @@ impl Status {
     /// Whether this is [`Status::OK`].
     pub(crate) fn is_ok(self) -> bool {
         self == Self::OK
-    }
-
-    /// Whether the error says that the range could not be read, and nothing about the device as
-    /// such: reading it from elsewhere, or block by block, makes sense.
-    pub(crate) fn is_range_unread(self) -> bool {
-        matches!(
-            self,
-            Self::MEDIUM | Self::IOERR | Self::PROTECTION | Self::TARGET | Self::DURATION_LIMIT
-        )
     }
 
     /// The name of the status, for log lines and trace events.

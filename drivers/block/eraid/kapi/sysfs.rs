@@ -25,13 +25,7 @@ use kernel::{
     page::PAGE_SIZE,
     prelude::*,
     sync::Arc,
-    types::Opaque,
-    workqueue::{
-        impl_has_work,
-        new_work,
-        Work,
-        WorkItem, //
-    }, //
+    types::Opaque, //
 };
 
 use super::{
@@ -41,8 +35,7 @@ use super::{
         Count,
         REGISTERED, //
     },
-    tagset::Driver,
-    workqueue::WorkQueue, //
+    tagset::Driver, //
 };
 
 /// The longest text of a file: sysfs keeps one byte of the page for itself.
@@ -90,11 +83,6 @@ impl SysfsText<'_> {
     pub(crate) fn put(&mut self, args: fmt::Arguments<'_>) -> Result {
         self.write_fmt(args).map_err(|_| E2BIG)
     }
-
-    /// Appends a string. `E2BIG` if it does not fit.
-    pub(crate) fn put_str(&mut self, text: &str) -> Result {
-        self.write_str(text).map_err(|_| E2BIG)
-    }
 }
 
 impl Write for SysfsText<'_> {
@@ -122,7 +110,7 @@ pub(crate) type Show<T> = fn(&T, &mut SysfsText<'_>) -> Result;
 ///
 /// The writer has `CAP_SYS_ADMIN`. One `write(2)` of more than 4096 bytes arrives as several
 /// calls. Task context, may sleep; the directory's removal waits for it, so it must not remove the
-/// directory itself (see [`Kobject::remove_later`]).
+/// directory itself.
 pub(crate) type Store<T> = fn(&Arc<T>, &[u8]) -> Result;
 
 /// One file of a directory: its name, mode and handlers.
@@ -376,44 +364,27 @@ impl MemberDevice {
 ///
 /// Dropping it removes the directory with its files and links, and waits for the handlers that
 /// run; none runs afterwards. Task context, without locks that handlers take, and never in a handler
-/// of this directory or of one above that is being removed: there is [`Self::remove_later`]. Parents
-/// may be removed before their children.
-pub(crate) struct Kobject<T: Attributes>(Pin<KBox<Node<T>>>);
-
+/// of this directory or of one above that is being removed: that is for a work item to do. Parents may
+/// be removed before their children.
+///
 /// # Invariants
 ///
 /// `kobj` is a kobject made by `kobject_create_and_add`, whose only other users may be the
 /// registered `files`, which are entries for `kobj_attribute`s.
-#[pin_data(PinnedDrop)]
-struct Node<T: Attributes> {
+pub(crate) struct Kobject<T: Attributes> {
     kobj: NonNull<bindings::kobject>,
     files: KVec<FileEntry<T, bindings::kobj_attribute>>,
-    #[pin]
-    removal: Work<Self>,
     /// Given back after the files have been removed.
     _count: Count,
 }
 
 // SAFETY: A kobject may be used and removed by any thread; the entries are `Send` as `T` is both.
-unsafe impl<T: Attributes> Send for Node<T> {}
+unsafe impl<T: Attributes> Send for Kobject<T> {}
 // SAFETY: What is done through a shared reference is allowed concurrently; sysfs has its own locks.
-unsafe impl<T: Attributes> Sync for Node<T> {}
+unsafe impl<T: Attributes> Sync for Kobject<T> {}
 
-impl_has_work! {
-    impl{T: Attributes} HasWork<Self> for Node<T> { self.removal }
-}
-
-impl<T: Attributes> WorkItem for Node<T> {
-    type Pointer = Pin<KBox<Self>>;
-
-    fn run(this: Pin<KBox<Self>>) {
-        drop(this);
-    }
-}
-
-#[pinned_drop]
-impl<T: Attributes> PinnedDrop for Node<T> {
-    fn drop(self: Pin<&mut Self>) {
+impl<T: Attributes> Drop for Kobject<T> {
+    fn drop(&mut self) {
         let kobj = self.kobj.as_ptr();
         // SAFETY: The kobject is valid, and removed only here. This waits for the handlers, so that
         // `files` can be freed afterwards.
@@ -448,43 +419,34 @@ impl<T: Attributes> Kobject<T> {
         let kobj = unsafe { bindings::kobject_create_and_add(name.as_char_ptr(), parent.as_ptr()) };
         // It does not say why; the name was free.
         let kobj = NonNull::new(kobj).ok_or(ENOMEM)?;
-        // INVARIANT: The kobject is new. If the allocation fails, the initialiser is dropped and
-        // nothing has been registered, but the kobject is still to be put.
-        let node = KBox::pin_init(
-            pin_init!(Node {
-                kobj,
-                files,
-                removal <- new_work!("Kobject::removal"),
-                _count: count,
-            }),
-            GFP_KERNEL,
-        )
-        .inspect_err(|_| {
-            // SAFETY: The node, which would have done so, was not made. Putting the last reference
-            // removes the directory.
-            unsafe { bindings::kobject_put(kobj.as_ptr()) }
-        })?;
-        // From here on dropping the node removes the directory with the files made so far.
-        for file in node.files.iter() {
-            // SAFETY: The entry stays where it is until `kobject_del` has removed the file.
+        // INVARIANT: The kobject is new, and the files are only known to this value.
+        let this = Self {
+            kobj,
+            files,
+            _count: count,
+        };
+        // From here on dropping it removes the directory with the files made so far.
+        for file in this.files.iter() {
+            // SAFETY: The entry stays where it is until `kobject_del` has removed the file: moving
+            // the vector does not move its elements.
             to_result(unsafe {
                 bindings::sysfs_create_file_ns(kobj.as_ptr(), file.attr_ptr().cast(), ptr::null())
             })?;
         }
-        Ok(Self(node))
+        Ok(this)
     }
 
     /// This directory, as a parent or a target of links.
     pub(crate) fn kobject(&self) -> KobjectRef<'_> {
-        // SAFETY: The kobject is valid for as long as the node is.
-        unsafe { KobjectRef::from_raw(self.0.kobj) }
+        // SAFETY: The kobject is valid for as long as `self` is.
+        unsafe { KobjectRef::from_raw(self.kobj) }
     }
 
     /// Wakes the tasks that `poll()` the file called `file`. Task context.
     pub(crate) fn notify(&self, file: &CStr) {
         // SAFETY: The kobject is valid, and the name is a string.
         unsafe {
-            bindings::sysfs_notify(self.0.kobj.as_ptr(), ptr::null(), file.as_char_ptr());
+            bindings::sysfs_notify(self.kobj.as_ptr(), ptr::null(), file.as_char_ptr());
         }
     }
 
@@ -500,14 +462,6 @@ impl<T: Attributes> Kobject<T> {
     /// Removes the link called `name`, if it is there. Task context.
     pub(crate) fn unlink(&self, name: &CStr) {
         self.kobject().unlink(name);
-    }
-
-    /// Removes the directory in a work item on `queue`. Any context, and it cannot fail.
-    ///
-    /// For a directory that is removed by a write to one of its own files. Its name can be used
-    /// again once it is gone, for instance after a flush of the queue.
-    pub(crate) fn remove_later(self, queue: &WorkQueue) {
-        queue.enqueue(self.0);
     }
 }
 

@@ -3,7 +3,7 @@
 //! Own work queues, and arming and cancelling work items held by an [`Arc`].
 //!
 //! Work items are the kernel crate's [`Work`] and [`DelayedWork`]; this file adds what
-//! `kernel::workqueue` lacks: creating and destroying a queue, re-arming, cancelling.
+//! `kernel::workqueue` lacks: creating and destroying a queue, re-arming, cancelling for good.
 //!
 //! A queued item owns one [`Arc`] of the object it is part of. Queueing a queued item changes
 //! nothing, queueing a running one makes it run once more, and an item never runs twice at once.
@@ -33,7 +33,8 @@ use kernel::{
         HasDelayedWork,
         HasWork,
         Queue,
-        RawWorkItem, //
+        Work,
+        WorkItem, //
     }, //
 };
 
@@ -43,16 +44,6 @@ use super::{
         Count,
         REGISTERED, //
     }, //
-};
-
-pub(crate) use kernel::workqueue::{
-    impl_has_delayed_work,
-    impl_has_work,
-    new_delayed_work,
-    new_work,
-    DelayedWork,
-    Work,
-    WorkItem, //
 };
 
 /// Where the items of a [`WorkQueue`] run.
@@ -153,15 +144,6 @@ impl WorkQueue {
         unsafe { Queue::from_raw(self.as_ptr()) }
     }
 
-    /// Queues `item`; any context. See `Queue::enqueue` of the kernel crate.
-    #[inline]
-    pub(crate) fn enqueue<W, const ID: u64>(&self, item: W) -> W::EnqueueOutput
-    where
-        W: RawWorkItem<ID> + Send + 'static,
-    {
-        self.queue().enqueue(item)
-    }
-
     /// Queues the work item `ID` of `item`; any context.
     ///
     /// Returns `false` if it was queued already, and so will still run after this call (unless it
@@ -200,14 +182,6 @@ impl WorkQueue {
         self.queue()
             .enqueue_delayed(item.clone(), msecs_to_jiffies(delay_ms))
             .is_ok()
-    }
-
-    /// Waits until everything queued before the call has run.
-    ///
-    /// Task context, never from an item of this queue.
-    pub(crate) fn flush(&self) {
-        // SAFETY: By the invariants the queue is valid.
-        unsafe { bindings::__flush_workqueue(self.as_ptr()) };
     }
 }
 
@@ -262,53 +236,10 @@ pub(super) fn destroy_orphans() {
     }
 }
 
-/// Cancels the work item `ID` of `item` and waits for a running `run` to end.
+/// Cancels the delayed work item `ID` of `item`, for good: later attempts to arm it do nothing.
 ///
-/// Returns whether a queued run was taken back. Task context, never from its own `run`, nor with a
-/// lock held that `run` takes. Not for delayed items: [`cancel_delayed_sync`].
-pub(crate) fn cancel_sync<T, const ID: u64>(item: &Arc<T>) -> bool
-where
-    T: WorkItem<ID, Pointer = Arc<T>> + HasWork<T, ID>,
-{
-    // SAFETY: The pointer is to a valid `work_struct`, kept alive by `item`.
-    let was_queued = unsafe { bindings::cancel_work_sync(work_ptr::<T, ID>(item)) };
-    if was_queued {
-        // SAFETY: The item was queued and now is not.
-        unsafe { take_back(item) };
-    }
-    was_queued
-}
-
-/// Like [`cancel_sync`], and later attempts to queue the item do nothing, for good.
-pub(crate) fn disable_sync<T, const ID: u64>(item: &Arc<T>)
-where
-    T: WorkItem<ID, Pointer = Arc<T>> + HasWork<T, ID>,
-{
-    // SAFETY: The pointer is to a valid `work_struct`, kept alive by `item`.
-    if unsafe { bindings::disable_work_sync(work_ptr::<T, ID>(item)) } {
-        // SAFETY: The item was queued and now is not.
-        unsafe { take_back(item) };
-    }
-}
-
-/// Cancels the delayed work item `ID` of `item` and waits for a running `run` to end.
-///
-/// Returns whether a queued run was taken back. Attempts of the running `run` to arm the item again
-/// are ignored meanwhile; later ones are not. Same context rules as [`cancel_sync`].
-pub(crate) fn cancel_delayed_sync<T, const ID: u64>(item: &Arc<T>) -> bool
-where
-    T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID>,
-{
-    // SAFETY: The pointer is to a valid `delayed_work`, kept alive by `item`.
-    let was_queued = unsafe { bindings::cancel_delayed_work_sync(delayed_ptr::<T, ID>(item)) };
-    if was_queued {
-        // SAFETY: The item was queued and now is not.
-        unsafe { take_back(item) };
-    }
-    was_queued
-}
-
-/// Like [`cancel_delayed_sync`], and later attempts to arm the item do nothing, for good.
+/// Waits for a running `run` to end. Task context, never from its own `run`, nor with a lock held
+/// that `run` takes.
 pub(crate) fn disable_delayed_sync<T, const ID: u64>(item: &Arc<T>)
 where
     T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID>,

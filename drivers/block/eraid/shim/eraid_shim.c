@@ -97,19 +97,3 @@ unsigned int eraid_disk_openers(struct gendisk *disk)
 {
 	return disk_openers(disk);
 }
-
-unsigned int eraid_freeze_queue(struct request_queue *q)
-{
-	return blk_mq_freeze_queue(q);
-}
-
-void eraid_unfreeze_queue(struct request_queue *q, unsigned int flags)
-{
-	blk_mq_unfreeze_queue(q, flags);
-}
-
-void eraid_limits_start_update(struct request_queue *q,
-			       struct queue_limits *old)
-{
-	*old = queue_limits_start_update(q);
-}

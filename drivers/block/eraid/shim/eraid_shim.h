@@ -13,9 +13,7 @@ struct blk_plug;
 struct block_device;
 struct gendisk;
 struct page;
-struct queue_limits;
 struct request;
-struct request_queue;
 
 /* Pages: the kernel's linear mapping (64-bit only). */
 void *eraid_page_address(struct page *page);
@@ -41,9 +39,5 @@ void eraid_trace_bio_remap(struct bio *bio, dev_t dev, sector_t sector);
 bool eraid_bdev_read_only(struct block_device *bdev);
 int eraid_bdev_name(struct block_device *bdev, char *buf, size_t size);
 unsigned int eraid_disk_openers(struct gendisk *disk);
-unsigned int eraid_freeze_queue(struct request_queue *q);
-void eraid_unfreeze_queue(struct request_queue *q, unsigned int flags);
-void eraid_limits_start_update(struct request_queue *q,
-			       struct queue_limits *old);
 
 #endif
