@@ -10,11 +10,7 @@
 
 readonly MB=40 N=4
 readonly SLOT_A=$((64 * 1024)) SLOT_B=$((1024 * 1024))
-COUNT=$(soak "$(by_flavour 60 150)" 2000)
-LOG=$WORK/log
 
-writes() { "$EXERCISE" write "$NODE" --log "$LOG" --seed "$SEED" --count "$COUNT" --threads 4 --unit 64K; }
-verify() { "$EXERCISE" verify "$NODE" --log "$LOG" --max-size 256K; }
 started() { [ -L $CONTROL/arrays/arr ]; }
 line() { with_commas "$@"; }
 

@@ -7,11 +7,7 @@
 . ./lib.sh
 
 readonly MB=40
-COUNT=$(soak "$(by_flavour 60 150)" 2000)
-LOG=$WORK/log
 
-writes() { "$EXERCISE" write "$NODE" --log "$LOG" --seed "$SEED" --count "$COUNT" --threads 4 --unit 64K; }
-verify() { "$EXERCISE" verify "$NODE" --log "$LOG" --threads 2 --max-size 256K; }
 in_sync() { quiet && attr_is unsynced_regions 0; }
 
 # comeback LEVEL MEMBERS

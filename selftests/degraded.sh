@@ -7,10 +7,6 @@
 . ./lib.sh
 
 readonly MB=40
-COUNT=$(soak "$(by_flavour 60 150)" 3000)
-
-writes() { "$EXERCISE" write "$NODE" --log "$LOG" --seed "$SEED" --count "$COUNT" --threads 4 --unit 64K; }
-verify() { "$EXERCISE" verify "$NODE" --log "$LOG" --threads 4 --max-size 256K; }
 
 # lose_one LEVEL MEMBERS VICTIM_SLOT STATUS
 lose_one() {

@@ -6,12 +6,8 @@
 . ./lib.sh
 
 readonly MB=40
-COUNT=$(soak "$(by_flavour 60 150)" 2000)
-LOG=$WORK/log
 TRACE=/sys/kernel/tracing
 
-writes() { "$EXERCISE" write "$NODE" --log "$LOG" --seed "$SEED" --count "$COUNT" --threads 4 --unit 64K "$@"; }
-verify() { "$EXERCISE" verify "$NODE" --log "$LOG" --threads 2 --max-size 256K; }
 state_of() { cat "$(dir_of "$1")/state"; }
 
 # setup LEVEL MEMBERS [ARGUMENTS]

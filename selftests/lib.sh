@@ -317,6 +317,18 @@ reads_of() {
 	for i in "${!MEMBERS[@]}"; do READS[i]=$(($(device_stat "${MEMBERS[i]}" 1) - before[i])); done
 }
 
+# --- data ---------------------------------------------------------------------
+# How much suites write that are not about the data alone, and where they note it.
+COUNT=$(soak "$(by_flavour 60 150)" 3000)
+LOG=$WORK/log
+
+# writes [OPTIONS...]: seeded random writes to the array, noted in LOG; verify
+# [OPTIONS...]: it reads as LOG says.
+writes() {
+	"$EXERCISE" write "$NODE" --log "$LOG" --seed "$SEED" --count "$COUNT" --threads 4 --unit 64K "$@"
+}
+verify() { "$EXERCISE" verify "$NODE" --log "$LOG" --threads 2 --max-size 256K "$@"; }
+
 # --- the oracle ---------------------------------------------------------------
 # dm-raid, dm-stripe and plain copies know the same layouts from elsewhere.
 

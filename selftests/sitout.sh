@@ -7,10 +7,7 @@
 . ./lib.sh
 
 readonly MB=40
-COUNT=$(soak "$(by_flavour 60 150)" 3000)
 
-writes() { "$EXERCISE" write "$NODE" --log "$LOG" --seed "$SEED" --count "$COUNT" --threads 4 --unit 64K; }
-verify() { "$EXERCISE" verify "$NODE" --log "$LOG" --threads 2 --max-size 256K; }
 sit_out() { store "$(dir_of "$1")/sit_out" "$2"; }
 sits() { [ "$(cat "$(dir_of "$1")/sit_out")" != 0 ]; }
 
@@ -52,7 +49,6 @@ last_ditch() {
 }
 
 start
-LOG=$WORK/log
 null_members 4 $MB
 wrap_members
 t_run create array_create sit level=5 chunk=64K assume_clean=1

@@ -7,7 +7,6 @@
 . ./lib.sh
 
 readonly MB=40 LIMIT=10
-LOG=$WORK/log
 
 seconds() { cut -d . -f 1 /proc/uptime; }
 gone() { local pid; for pid in "$@"; do ! kill -0 "$pid" 2>/dev/null || return 1; done; }

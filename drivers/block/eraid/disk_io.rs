@@ -78,20 +78,16 @@ impl MemberIo {
     /// Reads a metadata page of a member.
     pub(crate) fn read(&mut self, device: &Arc<MemberDevice>, at: Sector) -> Result<(), Refusal> {
         let read = self.io.read(device, at.get(), META_PAGE);
-        self.note_left(device);
-        read.and_then(|()| self.io.buf()?.read(0, &mut self.page[..]))
-            .map_err(|error| refused(error, "reading", name(device)))
+        let read = read.and_then(|()| self.io.buf()?.read(0, &mut self.page[..]));
+        self.ended(read, "reading", device)
     }
 
     /// Writes the metadata page durably to a member, behind all that was written before.
     pub(crate) fn write(&mut self, device: &Arc<MemberDevice>, at: Sector) -> Result<(), Refusal> {
         let flags = CommandFlags::PREFLUSH | CommandFlags::FUA;
-        self.io
-            .buf()
-            .and_then(|buf| buf.write(0, &self.page[..]))
-            .and_then(|()| self.io.write(device, at.get(), META_PAGE, flags))
-            .map_err(|error| refused(error, "writing", name(device)))
-            .inspect_err(|_| self.note_left(device))
+        let filled = self.io.buf().and_then(|buf| buf.write(0, &self.page[..]));
+        let written = filled.and_then(|()| self.io.write(device, at.get(), META_PAGE, flags));
+        self.ended(written, "writing", device)
     }
 
     /// Writes a superblock to one side of a member.
@@ -121,9 +117,8 @@ impl MemberIo {
             }
             Ok(())
         };
-        read()
-            .map_err(|error| refused(error, "reading", name(device)))
-            .inspect_err(|_| self.note_left(device))
+        let result = read();
+        self.ended(result, "reading", device)
     }
 
     /// Zeroes the sectors from `start` to before `end`, not durably.
@@ -141,9 +136,8 @@ impl MemberIo {
             }
             Ok(())
         };
-        zero()
-            .map_err(|error| refused(error, "zeroing the ends of", name(device)))
-            .inspect_err(|_| self.note_left(device))
+        let result = zero();
+        self.ended(result, "zeroing the ends of", device)
     }
 
     /// Writes `count` metadata pages to `at` and behind it, not durably; `encode` makes each.
@@ -168,13 +162,13 @@ impl MemberIo {
             }
             Ok(())
         };
-        write()
-            .map_err(|error| refused(error, "writing", name(device)))
-            .inspect_err(|_| self.note_left(device))
+        let result = write();
+        self.ended(result, "writing", device)
     }
 
-    /// Remembers the command just given up to `device`, if one was.
-    fn note_left(&mut self, device: &MemberDevice) {
+    /// Puts the end of `doing` something with `device` in words, and remembers a command that was
+    /// given up in it.
+    fn ended(&mut self, result: Result, doing: &str, device: &MemberDevice) -> Result<(), Refusal> {
         if self.left.is_none() {
             self.left = self.io.abandoned().map(|command| Left {
                 name: TextBuf::format(format_args!("{}", name(device))),
@@ -182,6 +176,7 @@ impl MemberIo {
                 command,
             });
         }
+        result.map_err(|error| refused(error, doing, name(device)))
     }
 
     /// Whether the device has a command of this that was given up.

@@ -232,7 +232,7 @@ impl Member {
             }
             drop(queue);
             if let Some(array) = &cmd.ctx.array {
-                trace::trace_subreq_issue(&self.describe(array, &cmd));
+                trace::trace_subreq_issue(&self.describe(array, &cmd), 0);
             }
             let io = cmd.ctx.io;
             Command::submit(cmd, self.device.clone(), io);
@@ -263,7 +263,7 @@ impl Member {
             if let Some(cmd) = queue.list(class).remove_first(wanted) {
                 queue.classes.removed(class);
                 drop(queue);
-                trace::trace_subreq_remove(&self.describe(array, &cmd));
+                trace::trace_subreq_remove(&self.describe(array, &cmd), 0);
                 array.give(self.unwind(array, cmd));
                 return false;
             }

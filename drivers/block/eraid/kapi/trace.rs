@@ -101,33 +101,6 @@ tracepoint!(eraid_write(
     sectors: u32,
     latency_us: u64,
 ));
-tracepoint!(eraid_subreq_issue(
-    array: &Str<'_>,
-    slot: u32,
-    op: &Str<'_>,
-    sector: u64,
-    sectors: u32,
-    class: &Str<'_>,
-    status: u8,
-));
-tracepoint!(eraid_subreq_done(
-    array: &Str<'_>,
-    slot: u32,
-    op: &Str<'_>,
-    sector: u64,
-    sectors: u32,
-    class: &Str<'_>,
-    status: u8,
-));
-tracepoint!(eraid_subreq_remove(
-    array: &Str<'_>,
-    slot: u32,
-    op: &Str<'_>,
-    sector: u64,
-    sectors: u32,
-    class: &Str<'_>,
-    status: u8,
-));
 tracepoint!(eraid_reconstruct(
     array: &Str<'_>,
     stripe: u64,
@@ -215,47 +188,50 @@ pub(crate) struct SubReq<'a> {
     pub(crate) class: &'a str,
 }
 
-/// Fires `eraid_subreq_issue`: the command was sent to the member.
-#[inline]
-pub(crate) fn trace_subreq_issue(sub: &SubReq<'_>) {
-    eraid_subreq_issue(
-        &sub.array.into(),
-        sub.slot,
-        &sub.op.into(),
-        sub.sector,
-        sub.sectors,
-        &sub.class.into(),
-        0,
-    );
+/// Defines a tracepoint of a [`SubReq`] with a `status`, and a function that fires it.
+macro_rules! subreq_tracepoint {
+    ($event:ident, $(#[$doc:meta])* $fire:ident) => {
+        tracepoint!($event(
+            array: &Str<'_>,
+            slot: u32,
+            op: &Str<'_>,
+            sector: u64,
+            sectors: u32,
+            class: &Str<'_>,
+            status: u8,
+        ));
+
+        $(#[$doc])*
+        #[inline]
+        pub(crate) fn $fire(sub: &SubReq<'_>, status: u8) {
+            $event(
+                &sub.array.into(),
+                sub.slot,
+                &sub.op.into(),
+                sub.sector,
+                sub.sectors,
+                &sub.class.into(),
+                status,
+            );
+        }
+    };
 }
 
-/// Fires `eraid_subreq_done`: the member ended the command with `status` (a `blk_status_t`).
-#[inline]
-pub(crate) fn trace_subreq_done(sub: &SubReq<'_>, status: u8) {
-    eraid_subreq_done(
-        &sub.array.into(),
-        sub.slot,
-        &sub.op.into(),
-        sub.sector,
-        sub.sectors,
-        &sub.class.into(),
-        status,
-    );
-}
-
-/// Fires `eraid_subreq_remove`: the command was taken back before it was sent.
-#[inline]
-pub(crate) fn trace_subreq_remove(sub: &SubReq<'_>) {
-    eraid_subreq_remove(
-        &sub.array.into(),
-        sub.slot,
-        &sub.op.into(),
-        sub.sector,
-        sub.sectors,
-        &sub.class.into(),
-        0,
-    );
-}
+subreq_tracepoint!(
+    eraid_subreq_issue,
+    /// Fires `eraid_subreq_issue`: the command was sent to the member; `status` is 0.
+    trace_subreq_issue
+);
+subreq_tracepoint!(
+    eraid_subreq_done,
+    /// Fires `eraid_subreq_done`: the member ended the command with `status` (a `blk_status_t`).
+    trace_subreq_done
+);
+subreq_tracepoint!(
+    eraid_subreq_remove,
+    /// Fires `eraid_subreq_remove`: the command was taken back before it was sent; `status` is 0.
+    trace_subreq_remove
+);
 
 /// Fires `eraid_reconstruct`: rows `lo..hi` (sectors in the chunk) of `stripe` were computed for the
 /// slots whose bits are set in `missing`.
