@@ -238,10 +238,10 @@ t_run waiting_aborted control abort "$(grep -oE '[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0
 
 # Many refusals in a row: all are counted, few are logged.
 logged() { dmesg | grep -c 'eraid: EINVAL: '; }
-before=$(logged) number=$(sed -n 1p $CONTROL/last_error)
+lines=$(logged) number=$(sed -n 1p $CONTROL/last_error)
 for ((i = 0; i < 60; i++)); do control stop "no such array"; done
 t_is "$(sed -n 1p $CONTROL/last_error)" $((number + 60)) all_counted
-t_run few_logged test $(($(logged) - before)) -le 35
+t_run few_logged test $(($(logged) - lines)) -le 35
 
 # Only the administrator writes: others can neither open nor store.
 if command -v setpriv >/dev/null; then
