@@ -24,7 +24,7 @@ const STALL_MAX_MS: u64 = 86_400_000;
 
 impl Attributes for SimDisk {
     fn files() -> &'static [Attr<Self>] {
-        static FILES: [Attr<SimDisk>; 39] = [
+        static FILES: [Attr<SimDisk>; 40] = [
             Attr::ro(c"size", show::<{ Key::Size as usize }>),
             Attr::ro(c"logical_block", show::<{ Key::LogicalBlock as usize }>),
             Attr::rw(
@@ -141,6 +141,11 @@ impl Attributes for SimDisk {
                 c"error_lookahead",
                 show::<{ Key::ErrorLookahead as usize }>,
                 store::<{ Key::ErrorLookahead as usize }>,
+            ),
+            Attr::rw(
+                c"error_stall_ms",
+                show::<{ Key::ErrorStallMs as usize }>,
+                store::<{ Key::ErrorStallMs as usize }>,
             ),
             Attr::rw(
                 c"sense_info",

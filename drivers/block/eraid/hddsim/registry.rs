@@ -81,7 +81,8 @@ impl Registry {
         }
         let known = drives.iter().any(|entry| entry.drive.name() == create.name);
         let path = CString::try_from_fmt(fmt!("/dev/{}", create.name));
-        let taken = path.is_ok_and(|path| lookup(&path).is_ok());
+        // Also what is no block device would be in the way of the node.
+        let taken = path.is_ok_and(|path| lookup(&path) != Err(ENOENT));
         if known || taken {
             return Err(refuse!(
                 Errno::Exist,

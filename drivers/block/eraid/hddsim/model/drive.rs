@@ -733,7 +733,7 @@ where
             true => (bad.0 * u64::from(SECTORS_PER_BLOCK)).saturating_sub(extent.sector),
             false => 0,
         };
-        let delay = self.params.millis(Key::DelayMs);
+        let delay = self.params.millis(Key::DelayMs) + self.params.millis(Key::ErrorStallMs);
         let answer = now + self.scaled(at.since(now)) + delay;
         let next = bad.plus(1);
         let limit = self.clamp(next.plus(self.params.get(Key::ErrorLookahead)));

@@ -136,6 +136,8 @@ params! {
     RetryOff "retry_off" Always Form::Words(&["never", "hint", "always"]), 1, (0, 2);
     /// Blocks that are still read into the buffer behind one that ended a command.
     ErrorLookahead "error_lookahead" Always Form::Number, 0, (0, 65_536);
+    /// What an error costs the host, in milliseconds, during which the drive does nothing else.
+    ErrorStallMs "error_stall_ms" Always Form::Number, 0, (0, 600_000);
     /// Whether the host learns where the first bad block is (valid sense information).
     SenseInfo "sense_info" Always Form::Number, 1, (0, 1);
     /// All times of the drive, in percent.

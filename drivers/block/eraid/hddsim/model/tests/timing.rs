@@ -234,6 +234,28 @@ fn a_failed_sector_is_not_in_the_buffer_but_what_follows_may_be() {
 }
 
 #[test]
+fn an_error_may_hold_up_the_drive() {
+    let run = |stall| {
+        let mut rig = Rig::new(&[
+            (Key::RetryOff, 2),
+            (Key::FailPpm, 1_000_000),
+            (Key::ErrorStallMs, stall),
+        ]);
+        rig.read(1000, 1);
+        rig.pass(0.01);
+        rig.set(Key::FailPpm, 0);
+        rig.read(1_000_000, 1);
+        let answers = rig.drain();
+        assert_eq!(answers[0].outcome, Outcome::Unread { good: 0 });
+        assert_eq!(answers[1].outcome, Outcome::Good);
+        (answers[0].ms(), answers[1].ms())
+    };
+    let (free, held) = (run(0), run(50));
+    close("the error", held.0 - free.0, 50.0, 0.001);
+    close("the next", held.1 - free.1, 50.0, TURN);
+}
+
+#[test]
 fn errors_tell_the_place_only_with_sense_information() {
     for (info, good) in [(1, 24), (0, 0)] {
         let mut rig = Rig::new(&[(Key::RetryOff, 2), (Key::SenseInfo, info)]);
@@ -406,10 +428,10 @@ proptest! {
     /// Whatever the parameters and commands, every command is answered once, and in finite time.
     #[test]
     fn every_command_is_answered(
-        seed: u64, wide in prop::collection::vec((0..Key::COUNT, any::<u64>()), 0..12),
-        commands in prop::collection::vec((0u8..4, any::<u64>(), 1u32..2048, 0u64..50_000_000), 1..200),
+        seed: u64, size in prop::sample::select(vec![1u64 << 20, 1 << 40, 64 << 40]), wide in prop::collection::vec((0..Key::COUNT, any::<u64>()), 0..12),
+        commands in prop::collection::vec((0u8..4, any::<u64>(), 1u32..2000, 0u64..50_000_000), 1..200),
     ) {
-        let mut rig = Rig::new(&[(Key::Seed, seed)]);
+        let mut rig = Rig::new(&[(Key::Seed, seed), (Key::Size, size)]);
         for (index, value) in wide {
             let key = Key::ALL[index];
             let spec = key.spec();
