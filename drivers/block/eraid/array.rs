@@ -40,7 +40,7 @@ use crate::{
     read::StripeRead,
     resync::{Goal, Sync},
     ring::Ring,
-    sub::{Cmd, Target},
+    sub::{Cmd, Target, Transport},
     write::StripeWrite,
 };
 use eraid_core::{
@@ -833,6 +833,7 @@ impl Context<'_> {
         });
         if let Some(cmd) = self.columns.get_mut(slot) {
             cmd.ctx.class = Class::Ordinary;
+            cmd.ctx.transport = Transport::Bio;
             cmd.ctx.io = CommandIo {
                 op,
                 flags,

@@ -20,16 +20,10 @@ use kernel::{
 use crate::{
     array::Array,
     events::Event,
-    kapi::{
-        command::{Command, CommandOp},
-        device::MemberDevice,
-        status::Status,
-        time::now_us,
-        trace,
-    },
+    kapi::{command::CommandOp, device::MemberDevice, status::Status, time::now_us, trace},
     op::Ticket,
     ring::Ring,
-    sub::{Cmd, Target},
+    sub::{self, Cmd, Target},
 };
 use eraid_core::{
     queue::{Class, Classes},
@@ -234,8 +228,7 @@ impl Member {
             if let Some(array) = &cmd.ctx.array {
                 trace::trace_subreq_issue(&self.describe(array, &cmd), 0);
             }
-            let io = cmd.ctx.io;
-            Command::submit(cmd, self.device.clone(), io);
+            sub::send(cmd, self.device.clone());
         }
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A command to one member, and who is told of its end.
+//! A command to one member: how it gets to the device, and who is told of its end.
 //!
 //! It owns the pages it reads into or writes from, so it may outlive whoever asked for it.
 
@@ -10,6 +10,7 @@ use crate::{
     array::Array,
     kapi::{
         command::{Command, CommandContext, CommandFlags, CommandIo, CommandOp},
+        device::MemberDevice,
         status::Status,
     },
     member::Member,
@@ -31,6 +32,13 @@ pub(crate) enum Target {
     Map,
 }
 
+/// How a command gets to its device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transport {
+    /// As a bio, which every block device takes.
+    Bio,
+}
+
 /// What a command carries besides its pages.
 pub(crate) struct Sub {
     /// The array, while the command is in flight: its pool takes the command back.
@@ -43,8 +51,10 @@ pub(crate) struct Sub {
     pub(crate) slot: Slot,
     /// Its importance.
     pub(crate) class: Class,
-    /// What it asks the device for; sectors are the member's own.
+    /// What it asks the device for, and whether that may retry; sectors are the member's own.
     pub(crate) io: CommandIo,
+    /// How it gets there.
+    pub(crate) transport: Transport,
     /// When it entered the device.
     pub(crate) dispatched_us: u64,
 }
@@ -66,8 +76,18 @@ impl Sub {
                 len: 0,
                 origin: None,
             },
+            transport: Transport::Bio,
             dispatched_us: 0,
         }
+    }
+}
+
+/// Hands `cmd` to `device`; [`Sub::done`](CommandContext::done) gets it back. Contexts are those of
+/// [`Command::submit`].
+pub(crate) fn send(cmd: Cmd, device: Arc<MemberDevice>) {
+    let io = cmd.ctx.io;
+    match cmd.ctx.transport {
+        Transport::Bio => Command::submit(cmd, device, io),
     }
 }
 
