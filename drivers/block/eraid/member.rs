@@ -4,6 +4,10 @@
 //!
 //! Commands go to the device up to its depth, the others wait here. Extra commands enter only when
 //! the device holds nothing. `queue` is a leaf lock; commands are never submitted under it.
+//!
+//! Sending a command may wait for a tag of the device, so a job of the member does it: a member that
+//! does not answer keeps nobody waiting but itself. Reads that may enter at once go straight to
+//! devices that promise not to wait, and to the job only when the device would have had to.
 
 use core::mem;
 
@@ -20,7 +24,13 @@ use kernel::{
 use crate::{
     array::Array,
     events::Event,
-    kapi::{command::CommandOp, device::MemberDevice, status::Status, time::now_us, trace},
+    kapi::{
+        command::{CommandFlags, CommandOp},
+        device::MemberDevice,
+        status::Status,
+        time::now_us,
+        trace,
+    },
     op::Ticket,
     ring::Ring,
     sub::{self, Cmd, Target},
@@ -90,6 +100,8 @@ pub(crate) struct Member {
     pub(crate) device: Arc<MemberDevice>,
     /// What was counted.
     pub(crate) counters: Counters,
+    /// Longest read that goes straight to the device, in sectors; 0 for none.
+    straight: u32,
     /// Commands in the device or waiting here, orphans included.
     in_flight: Atomic<u32>,
     /// When the device last finished a command, or got one while it held none.
@@ -138,6 +150,7 @@ impl Member {
                 place,
                 uuid,
                 data_start,
+                straight: device.nowait_sectors(),
                 device,
                 counters: Counters::new(),
                 in_flight: Atomic::new(0),
@@ -186,7 +199,8 @@ impl Member {
         queue.classes.in_device() > 0 && self.last_done_us.load(Relaxed) < since_us
     }
 
-    /// Takes a command; one that it does not take any more is returned. Any context.
+    /// Takes a command; one that it does not take any more is returned. Task context; waits for
+    /// nothing.
     pub(crate) fn submit(self: &Arc<Self>, array: &Arc<Array>, mut cmd: Cmd) -> Result<(), Cmd> {
         let class = cmd.ctx.class;
         let mut queue = self.queue.lock();
@@ -197,15 +211,77 @@ impl Member {
         cmd.ctx.member = Some(self.clone());
         self.in_flight.fetch_add(1, Relaxed);
         array.in_flight.fetch_add(1, Relaxed);
+        queue.classes.enqueued(class);
+        if self.goes_straight(&queue, &cmd) && queue.classes.dispatch() == Some(class) {
+            self.enters(&queue, &mut cmd);
+            drop(queue);
+            cmd.ctx.io.flags = cmd.ctx.io.flags | CommandFlags::NOWAIT;
+            self.send(cmd);
+            return Ok(());
+        }
         if let Err(cmd) = queue.list(class).push_back(cmd) {
             // There is a place for every command of the pool, and for the metadata ones.
+            queue.classes.removed(class);
             drop(queue);
             return Err(self.unwind(array, cmd));
         }
-        queue.classes.enqueued(class);
         drop(queue);
-        // Sending may wait for a tag of the device. In a work item of its own a member that does not
-        // answer keeps nobody waiting but itself.
+        array.queues.submit.kick::<Member, 0>(self);
+        Ok(())
+    }
+
+    /// Whether a command needs no job to send it: nothing is before it, and the device neither
+    /// waits nor lets wait.
+    fn goes_straight(&self, queue: &Queue, cmd: &Cmd) -> bool {
+        cmd.ctx.io.op == CommandOp::Read
+            && cmd.ctx.class == Class::Ordinary
+            && cmd.ctx.io.len / 512 <= self.straight as usize
+            && queue.ordinary.is_empty()
+            && queue.classes.may_dispatch(Class::Ordinary)
+    }
+
+    /// A command was counted as in the device.
+    fn enters(&self, queue: &Queue, cmd: &mut Cmd) {
+        cmd.ctx.dispatched_us = now_us();
+        if queue.classes.in_device() == 1 {
+            self.last_done_us.store(cmd.ctx.dispatched_us, Relaxed);
+        }
+    }
+
+    fn send(self: &Arc<Self>, cmd: Cmd) {
+        if let Some(array) = &cmd.ctx.array {
+            trace::trace_subreq_issue(&self.describe(array, &cmd), 0);
+        }
+        sub::send(cmd, self.device.clone());
+    }
+
+    /// Lets the job send a command that the device ended with `status` because it would have had
+    /// to wait; `Err` when the member takes none any more. Any context.
+    ///
+    /// If its operation has stopped waiting for it meanwhile it is sent all the same, as the orphan
+    /// that it is counted as.
+    pub(crate) fn refused(
+        self: &Arc<Self>,
+        array: &Arc<Array>,
+        mut cmd: Cmd,
+        status: Status,
+    ) -> Result<(), Cmd> {
+        let class = cmd.ctx.class;
+        trace::trace_subreq_done(&self.describe(array, &cmd), status.as_raw());
+        cmd.ctx.io.flags = cmd.ctx.io.flags.without(CommandFlags::NOWAIT);
+        let mut queue = self.queue.lock();
+        if queue.closed {
+            return Err(cmd);
+        }
+        cmd.ctx.array = Some(array.clone());
+        cmd.ctx.member = Some(self.clone());
+        if let Err(mut cmd) = queue.list(class).push_front(cmd) {
+            // There is a place for every command of the pool.
+            (cmd.ctx.array, cmd.ctx.member) = (None, None);
+            return Err(cmd);
+        }
+        queue.classes.refused(class);
+        drop(queue);
         array.queues.submit.kick::<Member, 0>(self);
         Ok(())
     }
@@ -220,15 +296,9 @@ impl Member {
             let Some(mut cmd) = queue.list(class).pop_front() else {
                 return;
             };
-            cmd.ctx.dispatched_us = now_us();
-            if queue.classes.in_device() == 1 {
-                self.last_done_us.store(cmd.ctx.dispatched_us, Relaxed);
-            }
+            self.enters(&queue, &mut cmd);
             drop(queue);
-            if let Some(array) = &cmd.ctx.array {
-                trace::trace_subreq_issue(&self.describe(array, &cmd), 0);
-            }
-            sub::send(cmd, self.device.clone());
+            self.send(cmd);
         }
     }
 

@@ -48,6 +48,23 @@ impl<T> Ring<T> {
         }
     }
 
+    /// Adds `value` before the oldest entry; gives it back when the ring is full.
+    pub(crate) fn push_front(&mut self, value: T) -> Result<(), T> {
+        let Some(last) = self.slots.len().checked_sub(1) else {
+            return Err(value);
+        };
+        let at = self.place(last);
+        match self.slots.get_mut(at) {
+            Some(slot) if slot.is_none() => {
+                *slot = Some(value);
+                self.head = at;
+                self.len += 1;
+                Ok(())
+            }
+            _ => Err(value),
+        }
+    }
+
     /// Takes the oldest entry.
     pub(crate) fn pop_front(&mut self) -> Option<T> {
         let value = self.slots.get_mut(self.head)?.take()?;

@@ -80,6 +80,12 @@ impl Sub {
             dispatched_us: 0,
         }
     }
+
+    /// Whether the device ended it with `status` only because it was not to wait.
+    fn would_wait(&self, status: Status) -> bool {
+        self.io.flags.contains(CommandFlags::NOWAIT)
+            && matches!(status, Status::AGAIN | Status::NOTSUPP)
+    }
 }
 
 /// Hands `cmd` to `device`; [`Sub::done`](CommandContext::done) gets it back. Contexts are those of
@@ -92,11 +98,17 @@ pub(crate) fn send(cmd: Cmd, device: Arc<MemberDevice>) {
 }
 
 impl CommandContext for Sub {
-    fn done(mut cmd: Cmd, status: Status) {
+    fn done(mut cmd: Cmd, mut status: Status) {
         let (Some(array), Some(member)) = (cmd.ctx.array.take(), cmd.ctx.member.take()) else {
             // Every submitted command carries both; without them nobody waits for it.
             return;
         };
+        if cmd.ctx.would_wait(status) {
+            match member.refused(&array, cmd, status) {
+                Ok(()) => return,
+                Err(back) => (cmd, status) = (back, Status::OFFLINE),
+            }
+        }
         member.completed(&array, &cmd, status);
         let orphan = array.returned(cmd, status);
         member.left_device(&array, orphan);

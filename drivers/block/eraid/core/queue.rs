@@ -122,6 +122,14 @@ impl Classes {
         }
     }
 
+    /// The device did not take a command of `class` counted by
+    /// [`dispatch`](Self::dispatch): it waits again, first of its list.
+    #[inline]
+    pub fn refused(&mut self, class: Class) {
+        self.in_device = self.in_device.saturating_sub(1);
+        self.enqueued(class);
+    }
+
     /// The parent of a command in the device has ended without it.
     #[inline]
     pub fn orphaned(&mut self) {
@@ -249,6 +257,19 @@ mod tests {
         assert_eq!(queue.dispatch(), Some(Class::Ordinary));
         queue.removed(Class::Ordinary);
         queue.completed(false);
+        assert_eq!(queue.dispatch(), None);
+    }
+
+    #[test]
+    fn refused_commands_wait_again() {
+        let mut queue = Classes::new(1, 8);
+        queue.enqueued(Class::Ordinary);
+        assert_eq!(queue.dispatch(), Some(Class::Ordinary));
+        queue.enqueued(Class::Extra);
+        queue.refused(Class::Ordinary);
+        assert_eq!(queue.in_device(), 0);
+        assert_eq!(queue.waiting(Class::Ordinary), 1);
+        assert_eq!(queue.dispatch(), Some(Class::Ordinary), "before the extra");
         assert_eq!(queue.dispatch(), None);
     }
 

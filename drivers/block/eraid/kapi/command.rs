@@ -9,7 +9,10 @@
 //!
 //! C header: [`include/linux/bio.h`](srctree/include/linux/bio.h)
 
-use core::ops::BitOr;
+use core::{
+    ops::BitOr,
+    ptr, //
+};
 use kernel::{
     bindings,
     error::code::*,
@@ -68,6 +71,11 @@ impl CommandFlags {
     /// It is background work.
     pub(crate) const BACKGROUND: Self = Self(sys::ERAID_CONST_REQ_BACKGROUND);
 
+    /// It ends with [`Status::AGAIN`] instead of waiting for anything before the device has it, or
+    /// with [`Status::NOTSUPP`] if the device cannot promise that; see
+    /// [`MemberDevice::nowait_sectors`].
+    pub(crate) const NOWAIT: Self = Self(sys::ERAID_CONST_REQ_NOWAIT);
+
     /// The flags of a request that its commands take over.
     const FROM_REQUEST: Self = Self(
         Self::FUA.0
@@ -78,6 +86,11 @@ impl CommandFlags {
             | Self::RAHEAD.0
             | Self::BACKGROUND.0,
     );
+
+    /// Whether all flags of `other` are set.
+    pub(crate) fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
 
     /// All flags that are set in one of the two.
     pub(crate) const fn union(self, other: Self) -> Self {
@@ -226,9 +239,9 @@ impl<C: CommandContext> Command<C> {
 
     /// Hands the command to `dev`.
     ///
-    /// Task context, without spinlocks: it may sleep until the device takes more commands. A task
-    /// that is in `queue_rq` or itself in the middle of a submission only collects the command,
-    /// and the device gets it when that returns.
+    /// Task context, without spinlocks: unless it is a [`CommandFlags::NOWAIT`] one, it may sleep
+    /// until the device takes more commands. A task that is in `queue_rq` or itself in the middle
+    /// of a submission only collects the command, and the device gets it when that returns.
     ///
     /// A command that does not fit its buffer ends with [`Status::INVAL`].
     pub(crate) fn submit(mut cmd: KBox<Self>, dev: Arc<MemberDevice>, io: CommandIo) {
@@ -245,7 +258,14 @@ impl<C: CommandContext> Command<C> {
 
         // SAFETY: `bio` is valid for writes and not in use, `bdev` is kept valid by `cmd.dev`, and
         // `vecs` has room for `nr_vecs` segments. They stay in place until the bio is done.
-        unsafe { bindings::bio_init(bio, bdev, vecs, nr_vecs, io.opf()) };
+        unsafe {
+            bindings::bio_init(bio, ptr::null_mut(), vecs, nr_vecs, io.opf());
+            (*bio).bi_bdev = bdev;
+        }
+        // Whoever happens to send it does not pay: users are charged, and made to wait, for their
+        // requests to the array.
+        // SAFETY: `bio` was initialised above and has a device.
+        unsafe { sys::eraid_bio_root_cgroup(bio) };
         if Self::add_pages(bio, &cmd.buf, &io).is_err() {
             // SAFETY: `bio` was initialised above and is not in use.
             unsafe { bindings::bio_uninit(bio) };

@@ -349,6 +349,31 @@ impl MemberDevice {
         self.features() & sys::ERAID_CONST_BLK_FEAT_ROTATIONAL != 0
     }
 
+    /// The longest read with [`CommandFlags::NOWAIT`](super::command::CommandFlags::NOWAIT) that
+    /// the device takes as it is, in sectors; 0 if handing it a command may sleep whatever its
+    /// flags. Any context.
+    ///
+    /// Only drivers whose `queue_rq` may not sleep qualify. Those that submit to other devices
+    /// (device mapper, MD) or send from there (NBD) may sleep there. The device's limits may change
+    /// later; longer reads end with [`Status::AGAIN`] then.
+    pub(crate) fn nowait_sectors(&self) -> u32 {
+        // SAFETY: `bdev` and with it its queue are valid by the type invariant. The fields are
+        // constant once the device can be opened.
+        let (ops, set) = unsafe {
+            let queue = (*self.bdev.as_ptr()).bd_queue;
+            ((*queue).mq_ops, (*queue).tag_set)
+        };
+        if ops.is_null() || self.features() & sys::ERAID_CONST_BLK_FEAT_NOWAIT == 0 {
+            return 0;
+        }
+        // SAFETY: A queue with `mq_ops` has a tag set for as long as it exists, with constant flags.
+        if unsafe { (*set).flags } & bindings::BLK_MQ_F_BLOCKING != 0 {
+            return 0;
+        }
+        // SAFETY: `limit()` gives valid limits.
+        self.limit(|limits| unsafe { &raw const (*limits).max_sectors })
+    }
+
     /// Whether the device refuses writes now. Any context.
     pub(crate) fn is_read_only(&self) -> bool {
         // SAFETY: `bdev` is valid by the type invariant.

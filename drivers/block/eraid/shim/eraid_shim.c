@@ -78,6 +78,11 @@ void eraid_rq_for_each_bvec(struct request *rq,
 	}
 }
 
+void eraid_bio_root_cgroup(struct bio *bio)
+{
+	bio_associate_blkg_from_css(bio, NULL);
+}
+
 void eraid_trace_bio_remap(struct bio *bio, dev_t dev, sector_t sector)
 {
 	trace_block_bio_remap(bio, dev, sector);

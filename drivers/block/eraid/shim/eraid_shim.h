@@ -35,6 +35,7 @@ void eraid_rq_for_each_bvec(struct request *rq,
 			    void *ctx);
 
 /* Member devices and the disk. */
+void eraid_bio_root_cgroup(struct bio *bio);
 void eraid_trace_bio_remap(struct bio *bio, dev_t dev, sector_t sector);
 bool eraid_bdev_read_only(struct block_device *bdev);
 int eraid_bdev_name(struct block_device *bdev, char *buf, size_t size);
