@@ -167,8 +167,57 @@ late_answers_test() {
 
 orphans_of() { sed -n 's/.*orphans //p' "$(dir_of "$1")/queue"; }
 
+# read_at OFFSET LENGTH FILE: in the background, for it may hang; sets READER.
+read_at() {
+	dd if="$NODE" of="$3" bs="$2" skip="$1" count=1 iflag=direct,skip_bytes status=none &
+	READER=$!
+}
+
+# A write hangs in its commit, on the parity member, and the member whose block
+# it writes is missing: readers get the block from the write. What the write
+# does not have waits for it.
+commit_read_test() {
+	local new=$WORK/new got=$WORK/got writer waiting
+	null_members 4 $MB
+	wrap_members
+	must array_create commit level=5 chunk=64K assume_clean=1
+	data_on 1
+	member_fail "${MEMBERS[1]}"
+	must "$EXERCISE" fill "$NODE" --log "$LOG" --seed "$SEED" --length 1M >/dev/null
+	head -c 32768 /dev/urandom >"$new"
+	dm_stop_answering "d$(parity_slot $((START / LENGTH / 3)))"
+	dd if="$new" of="$NODE" bs=32K count=1 seek="$START" oflag=direct,seek_bytes status=none &
+	writer=$!
+	sleep 1
+	t_run_fails commit_hangs gone $writer
+
+	echo 1 >/sys/kernel/tracing/events/eraid/eraid_read/enable
+	read_at "$START" 32K "$got"
+	t_run commit_is_read wait_until 5 gone $READER
+	t_run commit_new_data cmp "$new" "$got"
+	read_at $((START + 4096)) 8K "$got"
+	t_run commit_part_is_read wait_until 5 gone $READER
+	t_run commit_part cmp -n 8192 -i 4096:0 "$new" "$got"
+	t_run commit_traced grep -q 'eraid_read: .*mode=commit .*sectors=64 ' /sys/kernel/tracing/trace
+	echo 0 >/sys/kernel/tracing/events/eraid/eraid_read/enable
+	read_at $((START + 28672)) 8K "$got"
+	waiting=$READER
+	sleep 1
+	t_run_fails commit_rest_waits gone $waiting
+
+	dm_answer_again "d$(parity_slot $((START / LENGTH / 3)))"
+	t_run commit_ends wait_until 5 gone $writer $waiting
+	t_run commit_rest_new cmp -n 4096 -i 28672:0 "$new" "$got"
+	read_at "$START" 32K "$got"
+	wait
+	t_run commit_stays cmp "$new" "$got"
+	t_run commit_stop array_stop commit
+	drop_members
+}
+
 start
 idle_test
+commit_read_test
 first_write_test
 many_readers_test
 late_answers_test

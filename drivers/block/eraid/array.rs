@@ -34,7 +34,7 @@ use crate::{
     },
     member::Member,
     meta::Meta,
-    op::{self, Context, Op},
+    op::{self, Context, Offer, Op},
     pool::Pool,
     queues::Queues,
     read::StripeRead,
@@ -44,7 +44,7 @@ use crate::{
     write::StripeWrite,
 };
 use eraid_core::{
-    geometry::{Geometry, Level, Rows},
+    geometry::{Band, Geometry, Level, Rows},
     member::{Event as MemberEvent, MemberState},
     metapage::Side,
     plan_read::{self, ReadPlan, View},
@@ -711,6 +711,21 @@ impl Array {
     pub(crate) fn upgrade_stripe(&self, op: &Op) -> Grant {
         op.expect_grant();
         self.stripes.lock().upgrade(op.index)
+    }
+
+    /// Lets reads that wait for the commit of `op` take what it writes from its request.
+    pub(crate) fn offer_commit(&self, op: &Op, request: &Request, band: Band) {
+        op.offer(request.clone(), band);
+        let mut stripes = self.stripes.lock();
+        stripes.offer(op.index, &mut |waiting| self.wake(Some(waiting)));
+    }
+
+    /// What a write in commit has, if all blocks of `wanted` are among it.
+    pub(crate) fn offered(&self, wanted: &Band) -> Option<Offer> {
+        let op = self.stripes.lock().offered(wanted.stripe)?;
+        // It may have ended meanwhile, and another one taken its place: that is asked for its own
+        // band, and its data is as good.
+        self.ops.get(op as usize)?.offered(wanted)
     }
 
     /// Gives up the stripe that `op` holds or waits for, if any.

@@ -31,6 +31,7 @@ use crate::{
     write::StripeWrite,
 };
 use eraid_core::{
+    geometry::Band,
     spans::Span,
     units::{Slot, SlotSet},
 };
@@ -128,6 +129,14 @@ pub(crate) struct Context<'a> {
     pub(crate) left: SlotSet,
 }
 
+/// What a write that is in commit lets others read.
+pub(crate) struct Offer {
+    /// Its request, which stays while this does.
+    pub(crate) request: Request,
+    /// The blocks of the stripe it writes.
+    pub(crate) band: Band,
+}
+
 struct Body {
     work: Work,
     request: Option<Request>,
@@ -157,6 +166,8 @@ struct Inner {
     issued_us: u64,
     parked_us: u64,
     aborted: Option<Status>,
+    /// Set while a write is in commit.
+    offer: Option<Offer>,
     /// Members whose device still has a command of this round that nobody waits for.
     left: SlotSet,
 }
@@ -217,6 +228,7 @@ impl Op {
             issued_us: 0,
             parked_us: 0,
             aborted: None,
+            offer: None,
             left: SlotSet::EMPTY,
         };
         Arc::pin_init(
@@ -265,6 +277,29 @@ impl Op {
     /// Forgets an earlier grant, before a lock is asked for.
     pub(crate) fn expect_grant(&self) {
         self.inner.lock().granted = false;
+    }
+
+    /// Lets others read what this writes, until [`Self::end_offer`].
+    pub(crate) fn offer(&self, request: Request, band: Band) {
+        self.inner.lock().offer = Some(Offer { request, band });
+    }
+
+    /// Nothing can be read from this operation any more.
+    pub(crate) fn end_offer(&self) {
+        // Not dropped under the lock: it may be what ends the request.
+        let offer = self.inner.lock().offer.take();
+        drop(offer);
+    }
+
+    /// What this writes, if all blocks of `wanted` are among it.
+    pub(crate) fn offered(&self, wanted: &Band) -> Option<Offer> {
+        let inner = self.inner.lock();
+        let offer = inner.offer.as_ref();
+        let offer = offer.filter(|offer| offer.band.contains(wanted))?;
+        Some(Offer {
+            request: offer.request.clone(),
+            band: offer.band,
+        })
     }
 
     /// Issues the commands of `slots` in a new round. The operation is running.

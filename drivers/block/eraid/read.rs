@@ -6,6 +6,10 @@
 //! them meanwhile. Memory is reserved before the lock is asked for, so that whoever holds a lock
 //! has what it needs and goes on.
 //!
+//! A write of the stripe that is in commit keeps reads out, and lasts as long as the slowest member it
+//! writes to. Blocks that it writes are taken from its request meanwhile, as they will be on the
+//! members: who reads while somebody writes may see the old or the new data.
+//!
 //! The fallback order is own block, peers, own block again in single blocks and with all the time
 //! the drive wants, error. Every step tests the members anew.
 
@@ -13,8 +17,8 @@ use kernel::{page::PAGE_SIZE, prelude::*};
 
 use crate::{
     array::plan_read,
-    kapi::{command::CommandOp, status::Status, trace},
-    op::{Context, Issue, Step},
+    kapi::{command::CommandOp, request::Request, status::Status, trace},
+    op::{Context, Issue, Offer, Step},
     pool::{Need, Reserved},
     xor::xor_all,
 };
@@ -22,7 +26,7 @@ use eraid_core::{
     geometry::{Band, Rows},
     plan_read::ReadPlan,
     stripelock::{Grant, Mode},
-    units::{Sectors, SlotSet},
+    units::{Sector, Sectors, SlotSet},
 };
 
 /// Sectors of the blocks that are tried one by one before anything is given up: 4 KiB.
@@ -78,13 +82,18 @@ impl StripeRead {
                         Reserved::No => return Step::Wait,
                     }
                     self.phase = Phase::Lock;
-                    if cx.array.lock_stripe(cx.op, self.band.stripe, Mode::Shared) == Grant::Queued
-                    {
+                    let grant = cx.array.lock_stripe(cx.op, self.band.stripe, Mode::Shared);
+                    cx.granted = grant == Grant::Granted;
+                }
+                Phase::Lock if !cx.granted => {
+                    if !self.take_offer(cx) {
                         return Step::Wait;
                     }
-                    self.phase = Phase::Plan;
+                    if !self.next_rows() {
+                        self.trace(cx, "commit");
+                        return Step::Done;
+                    }
                 }
-                Phase::Lock if !cx.granted => return Step::Wait,
                 Phase::Lock => self.phase = Phase::Plan,
                 Phase::Plan => match self.plan(cx) {
                     Some((fetch, missing)) => {
@@ -110,7 +119,7 @@ impl StripeRead {
                     }
                     self.release(cx);
                     if !self.next_rows() {
-                        self.trace(cx, missing);
+                        self.trace(cx, self.mode(missing));
                         return Step::Done;
                     }
                 }
@@ -204,7 +213,7 @@ impl StripeRead {
     /// Fails what the present rows are of the request, and only that.
     fn fail_rows(&self, cx: &Context<'_>) {
         let Some(request) = cx.request else { return };
-        let start = eraid_core::units::Sector::new(request.sector());
+        let start = Sector::new(request.sector());
         let skip = u64::from(self.rows.lo - self.band.rows.lo);
         for column in self.band.first..=self.band.last {
             let geometry = &cx.array.geometry;
@@ -236,7 +245,7 @@ impl StripeRead {
         let Some(request) = cx.request else {
             return Ok(());
         };
-        let start = eraid_core::units::Sector::new(request.sector());
+        let start = Sector::new(request.sector());
         let skip = u64::from(self.rows.lo - self.band.rows.lo);
         for column in self.band.first..=self.band.last {
             let slot = match missing.is_empty() && fetch.len() == 1 {
@@ -254,18 +263,63 @@ impl StripeRead {
         Ok(())
     }
 
-    fn trace(&self, cx: &Context<'_>, missing: SlotSet) {
+    /// Takes the present rows from a write that is in commit and has all of them; `false` when
+    /// there is none. The stripe is not waited for then any more.
+    fn take_offer(&mut self, cx: &mut Context<'_>) -> bool {
+        let wanted = Band {
+            rows: self.rows,
+            ..self.band
+        };
+        let Some(offer) = cx.array.offered(&wanted) else {
+            return false;
+        };
+        let taken = self.copy_offer(cx, &wanted, &offer).is_ok();
+        if taken {
+            self.release(cx);
+        }
+        taken
+    }
+
+    /// Copies the blocks of `wanted` from a write's request to this one, by way of a column.
+    fn copy_offer(&self, cx: &mut Context<'_>, wanted: &Band, offer: &Offer) -> Result {
+        let Some(request) = cx.request else {
+            return Ok(());
+        };
+        let geometry = &cx.array.geometry;
+        let mut slots = geometry.all_slots().iter();
+        let slot = slots.find(|slot| cx.columns.get(*slot).is_some());
+        let column = slot.and_then(|slot| cx.columns.get_mut(slot)).ok_or(EIO)?;
+        let skip_from = u64::from(wanted.rows.lo - offer.band.rows.lo);
+        let len = wanted.rows.len() as usize * 512;
+        for number in wanted.first..=wanted.last {
+            let at = |band: &Band, request: &Request| {
+                band.request_offset(geometry, Sector::new(request.sector()), number)
+            };
+            let from = at(&offer.band, &offer.request).ok_or(EIO)?.get() + skip_from;
+            let to = at(wanted, request).ok_or(EIO)?.get();
+            offer
+                .request
+                .copy_to_buf(from as usize * 512, &mut column.buf, 0, len)?;
+            request.copy_from_buf(to as usize * 512, &column.buf, 0, len)?;
+        }
+        Ok(())
+    }
+
+    fn mode(&self, missing: SlotSet) -> &'static str {
+        match (self.last_ditch, missing.is_empty()) {
+            (true, _) => "last-ditch",
+            (false, true) => "normal",
+            (false, false) => "avoid",
+        }
+    }
+
+    fn trace(&self, cx: &Context<'_>, mode: &str) {
         let start = cx
             .array
             .geometry
             .address(self.band.stripe, self.band.first, self.band.rows.lo);
         let sectors =
             Sectors::new(u64::from(self.band.rows.len()) * u64::from(self.band.columns()));
-        let mode = match (self.last_ditch, missing.is_empty()) {
-            (true, _) => "last-ditch",
-            (false, true) => "normal",
-            (false, false) => "avoid",
-        };
         if let Some(start) = start {
             cx.array.read_done(cx.request, mode, start, sectors);
         }

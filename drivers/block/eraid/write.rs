@@ -132,6 +132,7 @@ impl StripeWrite {
                     return self.end(cx);
                 }
                 Phase::Commit => {
+                    cx.op.end_offer();
                     self.written(cx, &request);
                     self.release(cx);
                     self.phase = Phase::Record;
@@ -149,6 +150,7 @@ impl StripeWrite {
 
     pub(crate) fn abort(&mut self, cx: &mut Context<'_>) {
         cx.array.forget_wait(cx.op);
+        cx.op.end_offer();
         cx.array.unlock_stripe(cx.op);
         if matches!(self.phase, Phase::Commit) {
             // A write that lands late must not land on what counts as current.
@@ -251,6 +253,7 @@ impl StripeWrite {
         }
         cx.keep_only(plan.write);
         self.phase = Phase::Commit;
+        cx.array.offer_commit(cx.op, request, self.band);
         let how = Issue {
             ends_anywhere: false,
             rescuable: false,

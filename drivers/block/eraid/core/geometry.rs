@@ -509,6 +509,16 @@ impl Band {
         self.columns() >= geometry.data_columns()
     }
 
+    /// Whether all blocks of `other` are blocks of this band.
+    #[inline]
+    pub fn contains(&self, other: &Band) -> bool {
+        self.stripe == other.stripe
+            && self.rows.lo <= other.rows.lo
+            && other.rows.hi <= self.rows.hi
+            && self.first <= other.first
+            && other.last <= self.last
+    }
+
     /// Where the rows of `column` lie in the request that starts at `start`.
     ///
     /// They are contiguous there, `rows.len()` sectors long. `None` for a column which the band
@@ -819,5 +829,27 @@ mod tests {
         assert_eq!(offset(band, 2), Some(Sectors(28)));
         assert_eq!(offset(band, 3), Some(Sectors(156)));
         assert_eq!(offset(band, 1), None);
+    }
+
+    #[test]
+    fn bands_contain_bands() {
+        let band = |stripe, lo, hi, first, last| Band {
+            stripe: StripeNo::new(stripe),
+            rows: Rows { lo, hi },
+            first,
+            last,
+        };
+        let outer = band(3, 8, 24, 1, 2);
+        assert!(outer.contains(&outer));
+        assert!(outer.contains(&band(3, 16, 24, 2, 2)));
+        for other in [
+            band(4, 8, 24, 1, 2),
+            band(3, 0, 24, 1, 2),
+            band(3, 8, 32, 1, 2),
+            band(3, 8, 24, 0, 2),
+            band(3, 8, 24, 1, 3),
+        ] {
+            assert!(!outer.contains(&other), "{other:?}");
+        }
     }
 }

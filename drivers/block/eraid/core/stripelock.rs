@@ -17,6 +17,9 @@
 //! the end of a commit admits every shared hold that waited: neither side can
 //! starve.
 //!
+//! A write in commit can *offer* its data: a shared hold that waits for it may
+//! take what it wants from there, if that has it, instead of waiting on.
+//!
 //! The table owns no memory: the caller gives one [`Node`] for every operation
 //! that can exist at a time and a power of two of [`Bucket`]s. All calls are
 //! for one thread at a time (the caller's spinlock), take no lock, never wait.
@@ -59,7 +62,10 @@ enum State {
     Preread,
     /// Preread, and waits for the shared holds to end.
     Upgrading,
-    Commit,
+    Commit {
+        /// Who waits may take the data from the operation.
+        offered: bool,
+    },
 }
 
 /// Lock state of one operation; all of it private to the table.
@@ -113,7 +119,7 @@ impl Holders {
     fn excludes_shared(&self) -> bool {
         matches!(
             self.writer,
-            Some((_, State::Upgrading)) | Some((_, State::Commit))
+            Some((_, State::Upgrading | State::Commit { .. }))
         )
     }
 }
@@ -192,13 +198,41 @@ where
         self.admit(stripe, granted);
     }
 
+    /// Notes that what `op`, which is in its commit phase, writes can be had from it until it
+    /// gives up its hold.
+    ///
+    /// `waiting` is called with every operation that waits for a shared hold of the stripe, in the
+    /// order they came, before this returns: see [`offered`](Self::offered).
+    pub fn offer(&mut self, op: u32, waiting: &mut dyn FnMut(u32)) {
+        let stripe = match self.node(op) {
+            Some(node) if node.state == (State::Commit { offered: false }) => node.stripe,
+            _ => return,
+        };
+        self.set_state(op, State::Commit { offered: true });
+        let mut at = self.first(stripe);
+        while let Some(node) = self.node(at) {
+            if node.stripe == stripe && node.state == State::WaitShared {
+                waiting(at);
+            }
+            at = node.next;
+        }
+    }
+
+    /// The operation that is in its commit phase in `stripe` and offered what it writes.
+    pub fn offered(&self, stripe: StripeNo) -> Option<u32> {
+        match self.holders(stripe).writer {
+            Some((op, State::Commit { offered: true })) => Some(op),
+            _ => None,
+        }
+    }
+
     /// Number of commits so far of this stripe and of those that share its
     /// bucket; `None` while the stripe is in commit.
     ///
     /// Blocks read without a lock belong together when this answered the same
     /// number before the first was issued and after the last arrived.
     pub fn sequence(&self, stripe: StripeNo) -> Option<u64> {
-        if let Some((_, State::Commit)) = self.holders(stripe).writer {
+        if let Some((_, State::Commit { .. })) = self.holders(stripe).writer {
             return None;
         }
         self.bucket(stripe).map(|bucket| bucket.commits)
@@ -213,7 +247,7 @@ where
                 granted(op);
                 return;
             }
-            Some((_, State::Upgrading | State::Commit)) => return,
+            Some((_, State::Upgrading | State::Commit { .. })) => return,
             _ => {}
         }
         let mut writer = holders.writer.is_some();
@@ -242,7 +276,7 @@ where
             if node.stripe == stripe {
                 match node.state {
                     State::Shared => holders.shared = true,
-                    State::Preread | State::Upgrading | State::Commit => {
+                    State::Preread | State::Upgrading | State::Commit { .. } => {
                         holders.writer = Some((at, node.state));
                     }
                     State::Idle | State::WaitShared | State::WaitPreread => {}
@@ -255,7 +289,7 @@ where
 
     /// Puts `op` into its commit phase and counts it.
     fn commit(&mut self, op: u32, stripe: StripeNo) {
-        self.set_state(op, State::Commit);
+        self.set_state(op, State::Commit { offered: false });
         if let Some(bucket) = self.bucket_mut(stripe) {
             bucket.commits = bucket.commits.wrapping_add(1);
         }

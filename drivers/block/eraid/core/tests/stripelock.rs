@@ -31,6 +31,8 @@ enum State {
 #[derive(Clone, Debug, Default)]
 struct Model {
     ops: Vec<(u32, u64, State)>,
+    /// Those of them in commit that offered their data.
+    offered: Vec<u32>,
     commits: [u64; STRIPES as usize],
 }
 
@@ -123,7 +125,21 @@ fn step(locks: &mut Locks, model: &mut Model, action: u8, op: u32, stripe: u64) 
             }
             (fits, grant)
         }
+        3 => {
+            let mut waiting = Vec::new();
+            locks.offer(op, &mut |op| waiting.push(op));
+            let mut expected = Vec::new();
+            if known == Some(State::Commit) && !model.offered.contains(&op) {
+                model.offered.push(op);
+                let own = model.ops.iter().find(|o| o.0 == op).unwrap().1;
+                let waits = |o: &&(u32, u64, State)| o.1 == own && o.2 == State::WaitShared;
+                expected.extend(model.ops.iter().filter(waits).map(|o| o.0));
+            }
+            assert_eq!(waiting, expected, "offer of {op}, was {known:?}");
+            return;
+        }
         _ => {
+            model.offered.retain(|o| *o != op);
             locks.unlock(op, &mut |op| granted.push(op));
             model.ops.retain(|o| o.0 != op);
             assert_eq!(granted, model.settle(), "unlock of {op}, was {known:?}");
@@ -149,7 +165,7 @@ proptest! {
     #[test]
     fn behaves_as_the_model(
         buckets in 0u32..4,
-        actions in prop::collection::vec((0u8..4, 0..OPS, 0..STRIPES), 1..300),
+        actions in prop::collection::vec((0u8..5, 0..OPS, 0..STRIPES), 1..300),
     ) {
         let mut locks = locks(1 << buckets);
         let mut model = Model::default();
@@ -161,6 +177,8 @@ proptest! {
             for s in 0..STRIPES {
                 let now = locks.sequence(StripeNo::new(s));
                 assert_eq!(now.is_none(), model.any(s, &[State::Commit]));
+                let mut offers = model.ops.iter().filter(|o| o.1 == s && model.offered.contains(&o.0));
+                assert_eq!(locks.offered(StripeNo::new(s)), offers.next().map(|o| o.0));
                 if model.commits[s as usize] != commits[s as usize] {
                     assert_ne!(now, before[s as usize], "a commit must show");
                 }
@@ -170,7 +188,7 @@ proptest! {
         while let Some((op, ..)) = model.ops.iter().copied().find(|o| {
             !matches!(o.2, State::WaitShared | State::WaitPreread | State::Upgrading)
         }) {
-            step(&mut locks, &mut model, 3, op, 0);
+            step(&mut locks, &mut model, 4, op, 0);
         }
         assert!(model.ops.is_empty(), "left over: {:?}", model.ops);
     }
@@ -219,4 +237,34 @@ fn cancelling_an_upgrade_lets_the_readers_in() {
     let mut granted = Vec::new();
     locks.unlock(1, &mut |op| granted.push(op));
     assert_eq!(granted, [2, 3]);
+}
+
+#[test]
+fn who_waits_for_a_commit_hears_of_its_offer() {
+    let stripe = StripeNo::new(7);
+    let mut locks = locks(1);
+    assert_eq!(locks.lock(0, stripe, Mode::Preread), Grant::Granted);
+    let mut heard = Vec::new();
+    locks.offer(0, &mut |op| heard.push(op));
+    assert_eq!(locks.offered(stripe), None, "not in commit yet");
+    assert_eq!(locks.upgrade(0), Grant::Granted);
+    assert_eq!(locks.lock(1, stripe, Mode::Shared), Grant::Queued);
+    assert_eq!(locks.lock(2, stripe, Mode::Preread), Grant::Queued);
+    assert_eq!(
+        locks.lock(3, StripeNo::new(8), Mode::Shared),
+        Grant::Granted
+    );
+    locks.offer(0, &mut |op| heard.push(op));
+    assert_eq!(heard, [1], "the read of the stripe, not the next write");
+    assert_eq!(locks.offered(stripe), Some(0));
+    assert_eq!(
+        locks.lock(4, stripe, Mode::Shared),
+        Grant::Queued,
+        "it may ask itself"
+    );
+    locks.unlock(1, &mut |op| panic!("{op} got what nobody gave up"));
+    let mut granted = Vec::new();
+    locks.unlock(0, &mut |op| granted.push(op));
+    assert_eq!(granted, [2, 4]);
+    assert_eq!(locks.offered(stripe), None);
 }
