@@ -80,6 +80,8 @@ struct Inner {
     /// Generation of each page of the map.
     map_generations: KVec<Generation>,
     round: Option<Round>,
+    /// Page of the last round.
+    last_page: u32,
     /// What the round writes.
     snapshot: KVec<Region>,
     copies: KVec<Copy>,
@@ -143,6 +145,7 @@ impl Meta {
             regions,
             map_generations,
             round: None,
+            last_page: 0,
             snapshot: KVec::with_capacity(REGIONS_PER_PAGE, GFP_KERNEL)?,
             copies,
             waiting: Ring::new(ops)?,
@@ -187,10 +190,14 @@ impl Inner {
         if self.round.is_some() {
             return;
         }
-        let Some(first) = self.regions.iter().position(RegionState::needs_persist) else {
+        let behind = |number: RegionNo| {
+            let state = usize::try_from(number.get()).map(|at| self.regions.get(at));
+            matches!(state, Ok(Some(state)) if state.needs_persist())
+        };
+        let Some(page) = regions.page_in_turn(self.last_page, behind) else {
             return;
         };
-        let (page, _) = regions.page_of(RegionNo::new(first as u64));
+        self.last_page = page;
         let (start, count) = regions.regions_of(page);
         let start = start.get() as usize;
         self.snapshot.clear();

@@ -219,6 +219,19 @@ impl Regions {
         let held = left.min(REGIONS_PER_PAGE as u64) as usize;
         (RegionNo(first), held)
     }
+
+    /// The next page in turn after page `last` that has a region for which `behind` says so.
+    ///
+    /// Pages take turns, so that one which is always behind keeps no other from being written.
+    pub fn page_in_turn(&self, last: u32, behind: impl Fn(RegionNo) -> bool) -> Option<u32> {
+        let pages = self.pages();
+        let first = last.saturating_add(1).min(pages);
+        let mut turn = (first..pages).chain(0..first);
+        turn.find(|page| {
+            let (start, count) = self.regions_of(*page);
+            (0..count as u64).any(|entry| behind(RegionNo(start.0 + entry)))
+        })
+    }
 }
 
 /// A page of the map on the disk.

@@ -567,3 +567,23 @@ fn region_no(number: u64) -> RegionNo {
 fn stripe(number: u64) -> StripeNo {
     StripeNo::new(number)
 }
+
+#[test]
+fn pages_of_the_map_take_turns() {
+    let regions = Rig::new().regions;
+    assert_eq!(regions.pages(), 3);
+    let page = |region: RegionNo| regions.page_of(region).0;
+    // Pages 0 and 2 are always behind.
+    let behind = |region: RegionNo| page(region) != 1 && region.get() % 100 == 7;
+    assert_eq!(regions.page_in_turn(0, behind), Some(2));
+    assert_eq!(regions.page_in_turn(2, behind), Some(0));
+    assert_eq!(regions.page_in_turn(1, behind), Some(2));
+    // The last region of the last page is looked at, and nothing behind it.
+    let last = regions.count() - 1;
+    assert_eq!(
+        regions.page_in_turn(2, |region| region.get() == last),
+        Some(2)
+    );
+    assert_eq!(regions.page_in_turn(2, |region| region.get() > last), None);
+    assert_eq!(regions.page_in_turn(7, |region| page(region) == 1), Some(1));
+}
