@@ -33,6 +33,7 @@ scsi_disks() {
 data_test() {
 	array_create straight level=5 chunk=64K assume_clean=1 >/dev/null || t_bail "create: $WHY"
 	must "$EXERCISE" fill "$NODE" --log "$LOG" --seed "$SEED" --length 16M >/dev/null
+	echo >$TRACE/trace
 	echo 'status != 0' >$TRACE/events/eraid/eraid_subreq_done/filter
 	echo 1 >$TRACE/events/eraid/eraid_subreq_done/enable
 	t_run reads_with_room "$EXERCISE" read-load "$NODE" --count 300 --length 16M --seed "$SEED"

@@ -215,9 +215,67 @@ commit_read_test() {
 	drop_members
 }
 
+# Two members hang, more than can be done without, under readers and writers that
+# want all memory there is: what has to do with others only goes on.
+two_hang_test() {
+	local pids=() i id=two_hang new=$WORK/new got=$WORK/got
+	null_members 6 $MB
+	wrap_members
+	must array_create two level=5 chunk=64K assume_clean=1
+	O_DISKS=6
+	# The chunk on slot 3 of stripe 95, whose parity is on slot 0.
+	t_is "$(parity_slot 95)" 0 ${id}_parity
+	START=$(((95 * 5 + 2) * 65536))
+	LENGTH=65536
+	head -c $LENGTH /dev/urandom >"$new"
+	write_all "$new"
+	dm_stop_answering d1
+	dm_stop_answering d2
+	for i in 1 2 3 4; do
+		"$EXERCISE" read-load "$NODE" --count 1000000000 --threads 32 --size 1M --seed $i --length 16M >/dev/null 2>&1 &
+		pids+=($!)
+		"$EXERCISE" write "$NODE" --log "$WORK/lost$i.log" --seed $i --count 1000000000 --threads 32 \
+			--max-size 256K --offset $((16 + i))M --length 1M >/dev/null 2>&1 &
+		pids+=($!)
+	done
+	disown -a
+	sleep 4
+	t_note "pool: $(attr pool | tr '\n' ' ')"
+	read_at $START $LENGTH "$got"
+	t_run ${id}_others_read wait_until 5 gone $READER
+	t_run ${id}_others_data cmp "$new" "$got"
+	head -c $LENGTH /dev/urandom >"$new"
+	write_all "$new" &
+	t_run ${id}_others_write wait_until 5 gone $!
+	# Still so, with every reader and writer stuck by now.
+	sleep 2
+	t_note "pool: $(attr pool | tr '\n' ' ')"
+	read_at $START $LENGTH "$got"
+	t_run ${id}_others_read_again wait_until 5 gone $READER
+	t_run ${id}_others_new_data cmp "$new" "$got"
+
+	kill -KILL "${pids[@]}"
+	dm_answer_again d1
+	dm_answer_again d2
+	t_run ${id}_go wait_until 10 gone "${pids[@]}"
+	read_at $START $LENGTH "$got"
+	t_run ${id}_read_after wait_until 5 gone $READER
+	t_run ${id}_same_data cmp "$new" "$got"
+	t_run ${id}_all_given_back wait_until 10 pool_is_full
+	t_run ${id}_stop array_stop two
+	drop_members
+}
+
+# write_all FILE: of LENGTH, to START; no flush, which would need all members.
+write_all() { dd if="$1" of="$NODE" bs="$LENGTH" seek="$START" oflag=direct,seek_bytes status=none; }
+
+# pool_is_full: nobody holds memory of the array.
+pool_is_full() { attr pool | awk '{ exit !($2 == $4 + 0 && $6 == $8 + 0) }'; }
+
 start
 idle_test
 commit_read_test
+two_hang_test
 first_write_test
 many_readers_test
 late_answers_test

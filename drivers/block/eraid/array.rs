@@ -34,17 +34,19 @@ use crate::{
     },
     member::Member,
     meta::Meta,
-    op::{self, Context, Offer, Op},
-    pool::Pool,
+    op::{self, Columns, Context, Offer, Op},
+    pool::{Need, Pool},
     queues::Queues,
     read::StripeRead,
     resync::{Goal, Sync},
     ring::Ring,
+    storage::Storage,
     sub::{Cmd, Target, Transport},
     write::StripeWrite,
 };
 use eraid_core::{
     geometry::{Band, Geometry, Level, Rows},
+    line::Amount,
     member::{Event as MemberEvent, MemberState},
     metapage::Side,
     plan_read::{self, ReadPlan, View},
@@ -77,21 +79,6 @@ const NEIGHBOURS_SHIFT: u32 = 4;
 const TICK_MS: u32 = 1000;
 /// Reads of a member that finished nothing for so long are answered by the others.
 const STALL_US: u64 = 2_000_000;
-
-/// Storage of the stripe lock table.
-struct Storage<T>(KVec<T>);
-
-impl<T> AsRef<[T]> for Storage<T> {
-    fn as_ref(&self) -> &[T] {
-        &self.0
-    }
-}
-
-impl<T> AsMut<[T]> for Storage<T> {
-    fn as_mut(&mut self) -> &mut [T] {
-        &mut self.0
-    }
-}
 
 type StripeTable = StripeLocks<Storage<Node>, Storage<Bucket>>;
 
@@ -481,9 +468,9 @@ fn make_ops(members: usize) -> Result<(KVec<Arc<Op>>, KVec<u32>)> {
 }
 
 fn make_stripes() -> Result<StripeTable> {
-    let nodes = KVec::from_elem(Node::IDLE, OPS, GFP_KERNEL)?;
-    let buckets = KVec::from_elem(Bucket::EMPTY, BUCKETS, GFP_KERNEL)?;
-    StripeLocks::new(Storage(nodes), Storage(buckets)).ok_or(EINVAL)
+    let nodes = Storage::new(Node::IDLE, OPS)?;
+    let buckets = Storage::new(Bucket::EMPTY, BUCKETS)?;
+    StripeLocks::new(nodes, buckets).ok_or(EINVAL)
 }
 
 /// Plans a read; of RAID-1 from the copy that has least to do.
@@ -689,16 +676,43 @@ impl Array {
         }
     }
 
+    /// Takes what `op` needs into `columns`, which are empty; `false` when it waits for that.
+    pub(crate) fn reserve(&self, op: &Op, need: Need, columns: &mut Columns) -> bool {
+        let over = |free| self.over_share(need, free);
+        self.pool
+            .reserve(op.index, need, over, columns, &mut |op| self.wake(Some(op)))
+    }
+
+    /// Those members of `need` that would have more in hand than is left of `free`.
+    fn over_share(&self, need: Need, free: Amount) -> SlotSet {
+        let table = self.table.lock();
+        let exceeds = |slot: &Slot| {
+            let entry = table.get(slot.index());
+            let member = entry.and_then(|entry| entry.member.as_ref());
+            let load = member.map_or(Amount::default(), |member| member.load());
+            load.exceeds_share(need.of_member(), need.total(), free)
+        };
+        need.slots.iter().filter(exceeds).collect()
+    }
+
     /// Takes a command back into the pool. Any context.
     pub(crate) fn give(&self, cmd: Cmd) {
-        let next = self.pool.give(cmd);
-        self.wake(next);
+        self.pool.give(cmd, &mut |op| self.wake(Some(op)));
     }
 
     /// Operation `op` does not wait for memory any more.
     pub(crate) fn forget_wait(&self, op: &Op) {
-        let next = self.pool.forget(op.index);
-        self.wake(next);
+        self.pool.forget(op.index, &mut |op| self.wake(Some(op)));
+    }
+
+    /// Lets all who wait for memory look again.
+    fn wake_waiters(&self) {
+        for index in 0..OPS {
+            let Some(op) = self.pool.waiter(index) else {
+                return;
+            };
+            self.wake(Some(op));
+        }
     }
 
     /// Asks for the lock of a stripe; operation `op` is granted it later when queued.
@@ -766,7 +780,10 @@ impl Array {
             None => Err(cmd),
         };
         match orphan {
-            Ok(()) => false,
+            Ok(()) => {
+                self.pool.eased(slot, &mut |op| self.wake(Some(op)));
+                false
+            }
             Err(cmd) => {
                 self.give(cmd);
                 true
@@ -1021,6 +1038,7 @@ impl Array {
         let now = now_us();
         self.end_sit_outs(now);
         self.rescue_stalled(now);
+        self.wake_waiters();
         for slot in self.in_sync().iter() {
             if let Some(member) = self.member(slot) {
                 member.promote_extras(self);

@@ -19,6 +19,7 @@ use crate::{
 use eraid_core::{
     control::parse_number,
     geometry::Level,
+    line::Amount,
     member::{degraded, StateText, Summary},
     refusal::Refusal,
     units::Micros,
@@ -141,7 +142,7 @@ fn store_read_policy(array: &Arc<Array>, bytes: &[u8]) -> Result {
 }
 
 fn show_pool(array: &Array, text: &mut SysfsText<'_>) -> Result {
-    let (commands, pages) = array.pool.available();
+    let Amount { commands, pages } = array.pool.available();
     line(
         text,
         format_args!(

@@ -9,7 +9,7 @@ use crate::{
     array::Array,
     kapi::{command::CommandOp, page::PageBuf, status::Status},
     op::{Context, Issue, Step},
-    pool::{Need, Reserved, COMMAND_PAGES},
+    pool::COMMAND_PAGES,
     read::StripeRead,
 };
 use eraid_core::{
@@ -212,17 +212,7 @@ impl Direct {
     /// Reserves one command for each member; `false` to wait for memory.
     fn reserve(&self, cx: &mut Context<'_>, slots: SlotSet) -> bool {
         let longest = cx.columns.spans.iter().map(|span| span.len).max();
-        let need = Need {
-            slots,
-            pages: (longest.unwrap_or(0) as usize).div_ceil(PAGE_SECTORS),
-        };
-        match cx.array.pool.reserve(cx.op.index, need, cx.columns) {
-            Reserved::Yes(next) => {
-                cx.array.wake(next);
-                true
-            }
-            Reserved::No => false,
-        }
+        cx.reserve(slots, longest.unwrap_or(0))
     }
 
     /// Whether the members to read still have current data.

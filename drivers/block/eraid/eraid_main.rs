@@ -35,6 +35,7 @@ mod registry;
 mod resync;
 mod ring;
 mod running;
+mod storage;
 mod sub;
 mod write;
 mod xor;

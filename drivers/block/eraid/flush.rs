@@ -8,7 +8,6 @@
 use crate::{
     kapi::{command::CommandOp, status::Status},
     op::{Context, Issue, Step},
-    pool::{Need, Reserved},
     resync::Goal,
 };
 use eraid_core::units::{RegionNo, Sector};
@@ -57,10 +56,8 @@ impl Flush {
                         self.end(cx, false);
                         return Step::Done;
                     }
-                    let need = Need { slots, pages: 0 };
-                    match cx.array.pool.reserve(cx.op.index, need, cx.columns) {
-                        Reserved::Yes(next) => cx.array.wake(next),
-                        Reserved::No => return Step::Wait,
+                    if !cx.reserve(slots, 0) {
+                        return Step::Wait;
                     }
                     self.phase = Phase::Flushing;
                     for slot in slots.iter() {

@@ -36,6 +36,7 @@ use crate::{
     sub::{self, Cmd, Target},
 };
 use eraid_core::{
+    line::Amount,
     queue::{Class, Classes},
     units::{Slot, Uuid},
 };
@@ -104,6 +105,10 @@ pub(crate) struct Member {
     straight: u32,
     /// Commands in the device or waiting here, orphans included.
     in_flight: Atomic<u32>,
+    /// As `in_flight`, but taken off before a command is given back; see [`Self::load`].
+    held: Atomic<u32>,
+    /// Their pages.
+    held_pages: Atomic<u32>,
     /// When the device last finished a command, or got one while it held none.
     last_done_us: Atomic<u64>,
     #[pin]
@@ -154,6 +159,8 @@ impl Member {
                 device,
                 counters: Counters::new(),
                 in_flight: Atomic::new(0),
+                held: Atomic::new(0),
+                held_pages: Atomic::new(0),
                 last_done_us: Atomic::new(0),
                 queue <- new_spinlock_irq!(queue, "eraid::member"),
                 dispatch <- new_work!("eraid::member"),
@@ -170,6 +177,25 @@ impl Member {
     /// Commands in the device or waiting here, orphans included.
     pub(crate) fn in_flight(&self) -> u32 {
         self.in_flight.load(Relaxed)
+    }
+
+    /// What it has in hand: commands in the device or waiting here, orphans included, which were
+    /// not given back yet. So whoever waits for less of it finds less when he is told.
+    pub(crate) fn load(&self) -> Amount {
+        Amount {
+            commands: self.held.load(Relaxed) as usize,
+            pages: self.held_pages.load(Relaxed) as usize,
+        }
+    }
+
+    fn takes(&self, cmd: &Cmd) {
+        self.held.fetch_add(1, Relaxed);
+        self.held_pages.fetch_add(cmd.buf.pages() as u32, Relaxed);
+    }
+
+    fn lets_go(&self, cmd: &Cmd) {
+        self.held.fetch_sub(1, Relaxed);
+        self.held_pages.fetch_sub(cmd.buf.pages() as u32, Relaxed);
     }
 
     /// Commands in the device, and waiting here.
@@ -210,6 +236,7 @@ impl Member {
         cmd.ctx.array = Some(array.clone());
         cmd.ctx.member = Some(self.clone());
         self.in_flight.fetch_add(1, Relaxed);
+        self.takes(&cmd);
         array.in_flight.fetch_add(1, Relaxed);
         queue.classes.enqueued(class);
         if self.goes_straight(&queue, &cmd) && queue.classes.dispatch() == Some(class) {
@@ -363,6 +390,7 @@ impl Member {
     pub(crate) fn completed(self: &Arc<Self>, array: &Arc<Array>, cmd: &Cmd, status: Status) {
         let elapsed = now_us().saturating_sub(cmd.ctx.dispatched_us);
         trace::trace_subreq_done(&self.describe(array, cmd), status.as_raw());
+        self.lets_go(cmd);
         if !status.is_ok() {
             self.count_error(array, cmd, status);
         } else if cmd.ctx.io.op == CommandOp::Read && matches!(cmd.ctx.target, Target::Op(_)) {
@@ -404,6 +432,7 @@ impl Member {
     /// Takes back what [`Self::submit`] entered into the books.
     fn unwind(&self, array: &Array, mut cmd: Cmd) -> Cmd {
         self.in_flight.fetch_sub(1, Relaxed);
+        self.lets_go(&cmd);
         array.in_flight.fetch_sub(1, Relaxed);
         mem::take(&mut cmd.ctx.member);
         mem::take(&mut cmd.ctx.array);

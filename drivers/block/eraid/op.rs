@@ -15,6 +15,7 @@
 
 use kernel::{
     impl_has_work, new_spinlock_irq, new_work,
+    page::PAGE_SIZE,
     prelude::*,
     sync::{Arc, SpinLockIrq},
     workqueue::{Work as WorkItemField, WorkItem},
@@ -25,6 +26,7 @@ use crate::{
     direct::Direct,
     flush::Flush,
     kapi::{request::Request, status::Status, time::now_us},
+    pool::Need,
     read::StripeRead,
     resync::StripeSync,
     sub::Cmd,
@@ -33,7 +35,8 @@ use crate::{
 use eraid_core::{
     geometry::Band,
     spans::Span,
-    units::{Slot, SlotSet},
+    stripelock::{Grant, Mode},
+    units::{Slot, SlotSet, StripeNo},
 };
 
 /// How a command finds its operation.
@@ -572,6 +575,40 @@ impl Work {
 }
 
 impl Context<'_> {
+    /// Takes a command for each of `slots`, with pages for so many sectors; `false` when the
+    /// operation has to wait for them. The columns are empty.
+    pub(crate) fn reserve(&mut self, slots: SlotSet, sectors: u32) -> bool {
+        let need = Need {
+            slots,
+            pages: (sectors as usize * 512).div_ceil(PAGE_SIZE),
+        };
+        self.array.reserve(self.op, need, self.columns)
+    }
+
+    /// As [`Self::reserve`], and then asks for a stripe: `granted` tells whether the operation has
+    /// it. Memory comes first, so that whoever holds a stripe has what it needs and goes on.
+    pub(crate) fn reserve_and_lock(
+        &mut self,
+        slots: SlotSet,
+        sectors: u32,
+        stripe: StripeNo,
+        mode: Mode,
+    ) -> bool {
+        if !self.reserve(slots, sectors) {
+            return false;
+        }
+        self.granted = self.array.lock_stripe(self.op, stripe, mode) == Grant::Granted;
+        true
+    }
+
+    /// The slots for which the operation has a command.
+    pub(crate) fn reserved(&self) -> SlotSet {
+        let slots = self.array.geometry.all_slots().iter();
+        slots
+            .filter(|slot| self.columns.get(*slot).is_some())
+            .collect()
+    }
+
     /// Gives one command back to the pool.
     pub(crate) fn give_back(&mut self, slot: Slot) {
         if let Some(cmd) = self.columns.take(slot) {

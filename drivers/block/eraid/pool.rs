@@ -4,19 +4,30 @@
 //!
 //! Everything an operation needs is taken at once or not at all, so that no operation waits for
 //! memory while it holds some: reserving piecemeal is what deadlocks under memory reclaim. Who
-//! does not get it waits in arrival order and is woken by what is given back.
+//! does not get it waits in line ([`eraid_core::line`]), where members that hang hold up only who
+//! wants them.
 //!
-//! Lock order: `inner`, then the page pool's own lock.
+//! Lock order: `inner`, then the array's `table`, the page pool's own lock, an operation's.
 
-use kernel::{new_spinlock_irq, prelude::*, sync::SpinLockIrq};
+use kernel::{
+    new_spinlock_irq,
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        SpinLockIrq,
+    },
+};
 
 use crate::{
     kapi::{command::Command, page::PagePool},
     op::Columns,
-    ring::Ring,
+    storage::Storage,
     sub::{Cmd, Sub},
 };
-use eraid_core::units::SlotSet;
+use eraid_core::{
+    line::{Amount, Line, Waiter},
+    units::{Slot, SlotSet},
+};
 
 /// Pages a single command can carry: 256 KiB.
 pub(crate) const COMMAND_PAGES: usize = 64;
@@ -30,15 +41,28 @@ pub(crate) struct Need {
     pub(crate) pages: usize,
 }
 
-struct Waiter {
-    op: u32,
-    commands: usize,
-    pages: usize,
+impl Need {
+    /// For one member.
+    pub(crate) fn of_member(self) -> Amount {
+        Amount {
+            commands: 1,
+            pages: self.pages,
+        }
+    }
+
+    /// For all members.
+    pub(crate) fn total(self) -> Amount {
+        let commands = self.slots.len() as usize;
+        Amount {
+            commands,
+            pages: commands * self.pages,
+        }
+    }
 }
 
 struct Inner {
     commands: KVec<Cmd>,
-    waiting: Ring<Waiter>,
+    line: Line<Storage<Waiter>>,
 }
 
 /// See the [module description](self).
@@ -48,18 +72,12 @@ pub(crate) struct Pool {
     pub(crate) commands: usize,
     /// Pages there are in all.
     pub(crate) pages: usize,
+    /// Somebody waits.
+    crowded: Atomic<bool>,
     #[pin]
     free_pages: PagePool,
     #[pin]
     inner: SpinLockIrq<Inner>,
-}
-
-/// Answer to a reservation.
-pub(crate) enum Reserved {
-    /// The columns hold what was asked for. The operation named, if any, may try next.
-    Yes(Option<u32>),
-    /// The operation waits and will be woken.
-    No,
 }
 
 impl Pool {
@@ -69,10 +87,11 @@ impl Pool {
         try_pin_init!(Self {
             commands: count,
             pages: size,
+            crowded: Atomic::new(false),
             free_pages <- PagePool::new(size),
             inner <- new_spinlock_irq!(Inner {
                 commands: Self::make_commands(count)?,
-                waiting: Ring::new(ops)?,
+                line: Line::new(Storage::new(Waiter::NONE, ops)?),
             }, "eraid::pool"),
         }? Error)
     }
@@ -85,20 +104,29 @@ impl Pool {
         Ok(all)
     }
 
-    /// Takes what operation `op` needs into `columns`, which hold nothing for these slots.
-    pub(crate) fn reserve(&self, op: u32, need: Need, columns: &mut Columns) -> Reserved {
-        let count = need.slots.iter().count();
-        let pages = count * need.pages;
+    /// Takes what operation `op` needs into `columns`, which hold nothing for these slots; `false`
+    /// when it waits.
+    ///
+    /// `over` says which of its members would have too much ([`Amount::exceeds_share`]) when so
+    /// much is free; it may take the `table` lock. `wake` is told who is to try again.
+    pub(crate) fn reserve(
+        &self,
+        op: u32,
+        need: Need,
+        over: impl FnOnce(Amount) -> SlotSet,
+        columns: &mut Columns,
+        wake: &mut dyn FnMut(u32),
+    ) -> bool {
         let mut inner = self.inner.lock();
-        let first = inner.waiting.front().map(|waiter| waiter.op);
-        let my_turn = first.is_none() || first == Some(op);
-        if !my_turn || !self.has(&inner, count, pages) {
-            inner.wait(Waiter {
-                op,
-                commands: count,
-                pages,
-            });
-            return Reserved::No;
+        let free = self.free(&inner);
+        let over = match self.is_roomy(need, free) {
+            true => SlotSet::EMPTY,
+            false => over(free),
+        };
+        if let Err(released) = inner.line.ask(op, need.slots, need.total(), free, over) {
+            self.crowded.store(true, Relaxed);
+            inner.line.next(free, released, wake);
+            return false;
         }
         for slot in need.slots.iter() {
             let Some(mut cmd) = inner.commands.pop() else {
@@ -109,53 +137,66 @@ impl Pool {
             cmd.ctx.slot = slot;
             columns.put(slot, cmd);
         }
-        if first == Some(op) {
-            inner.waiting.pop_front();
-        }
-        Reserved::Yes(self.next(&inner))
+        self.next(&inner, need.slots, wake);
+        true
     }
 
-    /// Takes a command back, with its pages. Any context. Returns an operation to wake.
-    pub(crate) fn give(&self, mut cmd: Cmd) -> Option<u32> {
+    /// Takes a command back, with its pages. Any context. `wake` is told who is to try again.
+    pub(crate) fn give(&self, mut cmd: Cmd, wake: &mut dyn FnMut(u32)) {
+        let slot = cmd.ctx.slot;
         self.free_pages.give(&mut cmd.buf);
         let mut inner = self.inner.lock();
         // The vector was made to hold all commands.
         let _ = inner.commands.push_within_capacity(cmd);
-        self.next(&inner)
+        self.next(&inner, SlotSet::single(slot), wake);
     }
 
-    /// Operation `op` does not wait any more. Returns an operation to wake.
-    pub(crate) fn forget(&self, op: u32) -> Option<u32> {
+    /// The member of `slot` has less in hand. Any context. `wake` is told who is to try again.
+    ///
+    /// Who joins the line at this very moment may be missed; see [`Self::waiter`].
+    pub(crate) fn eased(&self, slot: Slot, wake: &mut dyn FnMut(u32)) {
+        if self.crowded.load(Relaxed) {
+            self.next(&self.inner.lock(), SlotSet::single(slot), wake);
+        }
+    }
+
+    /// Operation `op` does not wait any more. `wake` is told who is to try again.
+    pub(crate) fn forget(&self, op: u32, wake: &mut dyn FnMut(u32)) {
         let mut inner = self.inner.lock();
-        inner.waiting.remove_first(|waiter| waiter.op == op);
-        self.next(&inner)
+        let slots = inner.line.leave(op);
+        self.next(&inner, slots, wake);
+    }
+
+    /// The operation in place `index` of the line.
+    pub(crate) fn waiter(&self, index: usize) -> Option<u32> {
+        self.inner.lock().line.get(index)
     }
 
     /// Commands and pages that are free.
-    pub(crate) fn available(&self) -> (usize, usize) {
-        let inner = self.inner.lock();
-        (inner.commands.len(), self.free_pages.available())
+    pub(crate) fn available(&self) -> Amount {
+        self.free(&self.inner.lock())
     }
 
-    fn has(&self, inner: &Inner, commands: usize, pages: usize) -> bool {
-        inner.commands.len() >= commands && self.free_pages.available() >= pages
+    fn free(&self, inner: &Inner) -> Amount {
+        Amount {
+            commands: inner.commands.len(),
+            pages: self.free_pages.available(),
+        }
     }
 
-    /// The first waiter, if it can be served now.
-    fn next(&self, inner: &Inner) -> Option<u32> {
-        let first = inner.waiting.front()?;
-        self.has(inner, first.commands, first.pages)
-            .then_some(first.op)
+    /// Whether so much is free that no member can have its share, even if one has all that is not.
+    fn is_roomy(&self, need: Need, free: Amount) -> bool {
+        let (more, total) = (need.of_member(), need.total());
+        let used = |all: usize, free| all.saturating_sub(free);
+        used(self.commands, free.commands) + more.commands + total.commands <= free.commands
+            && used(self.pages, free.pages) + more.pages + total.pages <= free.pages
     }
-}
 
-impl Inner {
-    /// Queues a waiter unless it waits already; its need may have changed.
-    fn wait(&mut self, waiter: Waiter) {
-        if self.waiting.iter().any(|w| w.op == waiter.op) {
+    fn next(&self, inner: &Inner, changed: SlotSet, wake: &mut dyn FnMut(u32)) {
+        if inner.line.get(0).is_none() {
+            self.crowded.store(false, Relaxed);
             return;
         }
-        // There is a place for every operation of the array.
-        let _ = self.waiting.push_back(waiter);
+        inner.line.next(self.free(inner), changed, wake);
     }
 }

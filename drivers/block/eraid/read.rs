@@ -13,19 +13,18 @@
 //! The fallback order is own block, peers, own block again in single blocks and with all the time
 //! the drive wants, error. Every step tests the members anew.
 
-use kernel::{page::PAGE_SIZE, prelude::*};
+use kernel::prelude::*;
 
 use crate::{
     array::plan_read,
     kapi::{command::CommandOp, request::Request, status::Status, trace},
     op::{Context, Issue, Offer, Step},
-    pool::{Need, Reserved},
     xor::xor_all,
 };
 use eraid_core::{
     geometry::{Band, Rows},
     plan_read::ReadPlan,
-    stripelock::{Grant, Mode},
+    stripelock::Mode,
     units::{Sector, Sectors, SlotSet},
 };
 
@@ -50,6 +49,8 @@ pub(crate) struct StripeRead {
     last_ditch: bool,
     /// Members found unreadable in these rows.
     bad: SlotSet,
+    /// Commands are reserved for all members.
+    wide: bool,
     phase: Phase,
 }
 
@@ -63,6 +64,7 @@ impl StripeRead {
             step: max_rows,
             last_ditch: false,
             bad,
+            wide: false,
             phase: Phase::Reserve,
         };
         read.rows = read.step_from(band.rows.lo);
@@ -73,17 +75,11 @@ impl StripeRead {
         loop {
             match self.phase {
                 Phase::Reserve => {
-                    let need = Need {
-                        slots: cx.array.geometry.all_slots(),
-                        pages: (self.rows.len() as usize).div_ceil(PAGE_SIZE / 512),
-                    };
-                    match cx.array.pool.reserve(cx.op.index, need, cx.columns) {
-                        Reserved::Yes(next) => cx.array.wake(next),
-                        Reserved::No => return Step::Wait,
+                    let (slots, rows) = (self.likely(cx), self.rows.len());
+                    if !cx.reserve_and_lock(slots, rows, self.band.stripe, Mode::Shared) {
+                        return Step::Wait;
                     }
                     self.phase = Phase::Lock;
-                    let grant = cx.array.lock_stripe(cx.op, self.band.stripe, Mode::Shared);
-                    cx.granted = grant == Grant::Granted;
                 }
                 Phase::Lock if !cx.granted => {
                     if !self.take_offer(cx) {
@@ -96,12 +92,20 @@ impl StripeRead {
                 }
                 Phase::Lock => self.phase = Phase::Plan,
                 Phase::Plan => match self.plan(cx) {
-                    Some((fetch, missing)) => {
+                    Some((fetch, missing)) if fetch.union(missing).is_subset(cx.reserved()) => {
+                        self.issue(cx, fetch, missing);
                         self.phase = Phase::Reading { fetch, missing };
                         return Step::Wait;
                     }
-                    None if self.retry_single_blocks(cx) => {}
+                    Some(_) => {
+                        self.wide = true;
+                        self.release(cx);
+                    }
                     None => {
+                        self.release(cx);
+                        if self.retry_single_blocks(cx) {
+                            continue;
+                        }
                         cx.array.read_lost(self.band.stripe, self.rows);
                         self.fail_rows(cx);
                         if !self.next_rows() {
@@ -132,19 +136,30 @@ impl StripeRead {
         cx.array.unlock_stripe(cx.op);
     }
 
-    /// Plans and issues; `None` when there is no way to the data.
-    fn plan(&mut self, cx: &mut Context<'_>) -> Option<(SlotSet, SlotSet)> {
+    /// The members to ask and those to compute, as things are now; `None` when there is no way to
+    /// the data.
+    fn plan(&self, cx: &Context<'_>) -> Option<(SlotSet, SlotSet)> {
         let mut view = cx.array.view(self.band.stripe);
         view.bad = view.bad.union(self.bad);
         let (first, last) = (self.band.first, self.band.last);
-        let (fetch, missing) = match plan_read(cx.array, self.band.stripe, first, last, &view) {
-            ReadPlan::Direct(slots) => (slots, SlotSet::EMPTY),
-            ReadPlan::Decode { fetch, missing } => (fetch, missing),
-            ReadPlan::Lost => {
-                self.release(cx);
-                return None;
-            }
-        };
+        match plan_read(cx.array, self.band.stripe, first, last, &view) {
+            ReadPlan::Direct(slots) => Some((slots, SlotSet::EMPTY)),
+            ReadPlan::Decode { fetch, missing } => Some((fetch, missing)),
+            ReadPlan::Lost => None,
+        }
+    }
+
+    /// The members to reserve commands for. Only those that the plan of this moment needs: reads
+    /// have nothing to do with a member that hangs elsewhere. The plan made under the lock may
+    /// need others; then all are reserved.
+    fn likely(&self, cx: &Context<'_>) -> SlotSet {
+        let plan = self.plan(cx).filter(|_| !self.wide);
+        plan.map_or(cx.array.geometry.all_slots(), |(fetch, missing)| {
+            fetch.union(missing)
+        })
+    }
+
+    fn issue(&self, cx: &mut Context<'_>, fetch: SlotSet, missing: SlotSet) {
         cx.keep_only(fetch.union(missing));
         let at = cx
             .array
@@ -158,7 +173,6 @@ impl StripeRead {
             rescuable: !self.last_ditch && cx.array.geometry.parity() > 0,
         };
         cx.op.clone().issue(cx, fetch, how);
-        Some((fetch, missing))
     }
 
     /// Gives everything back, to begin again.
@@ -286,9 +300,10 @@ impl StripeRead {
             return Ok(());
         };
         let geometry = &cx.array.geometry;
-        let mut slots = geometry.all_slots().iter();
-        let slot = slots.find(|slot| cx.columns.get(*slot).is_some());
-        let column = slot.and_then(|slot| cx.columns.get_mut(slot)).ok_or(EIO)?;
+        let column = cx.reserved().first();
+        let column = column
+            .and_then(|slot| cx.columns.get_mut(slot))
+            .ok_or(EIO)?;
         let skip_from = u64::from(wanted.rows.lo - offer.band.rows.lo);
         let len = wanted.rows.len() as usize * 512;
         for number in wanted.first..=wanted.last {

@@ -11,7 +11,6 @@
 
 use kernel::{
     new_spinlock_irq,
-    page::PAGE_SIZE,
     prelude::*,
     sync::{Arc, SpinLockIrq},
 };
@@ -21,7 +20,6 @@ use crate::{
     flush::{After, Flush},
     kapi::{command::CommandOp, time::now_us, trace},
     op::{Context, Issue, Step, Work},
-    pool::{Need, Reserved},
     xor::xor_all,
 };
 use eraid_core::{
@@ -280,19 +278,11 @@ impl StripeSync {
                     }
                 },
                 Phase::Reserve => {
-                    let need = Need {
-                        slots: cx.array.geometry.all_slots(),
-                        pages: (self.rows.len() as usize).div_ceil(PAGE_SIZE / 512),
-                    };
-                    match cx.array.pool.reserve(cx.op.index, need, cx.columns) {
-                        Reserved::Yes(next) => cx.array.wake(next),
-                        Reserved::No => return Step::Wait,
-                    }
-                    self.phase = Phase::Lock;
-                    if cx.array.lock_stripe(cx.op, self.stripe, Mode::Preread) == Grant::Queued {
+                    let (slots, rows) = (cx.array.geometry.all_slots(), self.rows.len());
+                    if !cx.reserve_and_lock(slots, rows, self.stripe, Mode::Preread) {
                         return Step::Wait;
                     }
-                    self.phase = Phase::Read;
+                    self.phase = Phase::Lock;
                 }
                 Phase::Lock if !cx.granted => return Step::Wait,
                 Phase::Lock => self.phase = Phase::Read,

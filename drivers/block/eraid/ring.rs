@@ -73,11 +73,6 @@ impl<T> Ring<T> {
         Some(value)
     }
 
-    /// The oldest entry.
-    pub(crate) fn front(&self) -> Option<&T> {
-        self.slots.get(self.head)?.as_ref()
-    }
-
     /// All entries, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         (0..self.len).filter_map(|i| self.slots.get(self.place(i))?.as_ref())

@@ -7,16 +7,16 @@
 //! (shared with reconstructing reads), takes the stripe exclusively, computes, writes, and is
 //! acknowledged once whatever a member missed is recorded on the others.
 
-use kernel::{page::PAGE_SIZE, prelude::*};
+use kernel::prelude::*;
 
 use crate::{
     kapi::{command::CommandOp, request::Request, status::Status},
     op::{Context, Issue, Step},
-    pool::{Need, Reserved},
     xor::{xor_all, xor_more},
 };
 use eraid_core::{
     geometry::{Band, Level},
+    plan_read::View,
     plan_write::{plan_write, Lost, WriteKind, WritePlan},
     region::Admit,
     stripelock::{Grant, Mode},
@@ -49,6 +49,8 @@ pub(crate) struct StripeWrite {
     in_work: bool,
     /// The region counts this write.
     admitted: bool,
+    /// Commands are reserved for all members.
+    wide: bool,
 }
 
 impl StripeWrite {
@@ -63,6 +65,7 @@ impl StripeWrite {
             unusable: SlotSet::EMPTY,
             in_work: false,
             admitted: false,
+            wide: false,
         }
     }
 
@@ -81,20 +84,22 @@ impl StripeWrite {
                     self.phase = Phase::Reserve;
                 }
                 Phase::Reserve => {
-                    if !self.reserve(cx) {
+                    let (slots, rows) = (self.likely(cx), self.band.rows.len());
+                    if !cx.reserve_and_lock(slots, rows, self.band.stripe, Mode::Preread) {
                         return Step::Wait;
                     }
                     self.phase = Phase::Lock;
-                    let mode = Mode::Preread;
-                    if cx.array.lock_stripe(cx.op, self.band.stripe, mode) == Grant::Queued {
-                        return Step::Wait;
-                    }
-                    self.phase = Phase::Plan;
                 }
                 Phase::Lock if !cx.granted => return Step::Wait,
                 Phase::Lock => self.phase = Phase::Plan,
                 Phase::Plan => match self.plan(cx) {
+                    Ok(plan) if !self.needs(cx, &plan).is_subset(cx.reserved()) => {
+                        self.wide = true;
+                        self.release(cx);
+                        self.phase = Phase::Reserve;
+                    }
                     Ok(plan) => {
+                        cx.keep_only(self.needs(cx, &plan));
                         self.plan = Some(plan);
                         self.missed = plan.missed;
                         self.phase = Phase::Preread;
@@ -173,41 +178,45 @@ impl StripeWrite {
         self.plan.is_some_and(|plan| !plan.preread.is_empty())
     }
 
-    /// Reserves all that any plan may need; what the plan does not use is given back at once.
-    fn reserve(&self, cx: &mut Context<'_>) -> bool {
-        let geometry = &cx.array.geometry;
-        let slots = match geometry.level() {
-            Level::Raid0 => geometry.data_slots(self.band.stripe, self.band.first, self.band.last),
-            _ => geometry.all_slots(),
-        };
-        let need = Need {
-            slots,
-            pages: (self.band.rows.len() as usize).div_ceil(PAGE_SIZE / 512),
-        };
-        match cx.array.pool.reserve(cx.op.index, need, cx.columns) {
-            Reserved::Yes(next) => {
-                cx.array.wake(next);
-                true
-            }
-            Reserved::No => false,
+    /// The members to reserve commands for. Only those that the plan of this moment needs: writes
+    /// have nothing to do with a member that hangs elsewhere. The plan made under the lock may
+    /// need others; then all are reserved.
+    fn likely(&self, cx: &Context<'_>) -> SlotSet {
+        let plan = self.decide(cx, &self.view(cx));
+        match plan {
+            Ok(plan) if !self.wide => self.needs(cx, &plan),
+            _ if cx.array.geometry.level() == Level::Raid0 => self.touched(cx),
+            _ => cx.array.geometry.all_slots(),
         }
     }
 
-    fn plan(&mut self, cx: &mut Context<'_>) -> Result<WritePlan, Lost> {
+    fn plan(&mut self, cx: &Context<'_>) -> Result<WritePlan, Lost> {
         // Before the view, and with the stripe held: a recovery that passes it later sees this write.
         self.in_work = cx.array.in_work(self.band.stripe);
+        let view = self.view(cx);
+        self.unusable = cx.array.geometry.all_slots().minus(view.usable);
+        self.decide(cx, &view)
+    }
+
+    fn view(&self, cx: &Context<'_>) -> View {
         let mut view = cx.array.view(self.band.stripe);
         view.bad = view.bad.union(self.bad);
-        self.unusable = cx.array.geometry.all_slots().minus(view.usable);
+        view
+    }
+
+    fn decide(&self, cx: &Context<'_>, view: &View) -> Result<WritePlan, Lost> {
         let Band {
             stripe,
             first,
             last,
             ..
         } = self.band;
-        let plan = plan_write(&cx.array.geometry, stripe, first, last, &view)?;
-        cx.keep_only(plan.preread.union(plan.write).union(self.touched(cx)));
-        Ok(plan)
+        plan_write(&cx.array.geometry, stripe, first, last, view)
+    }
+
+    /// The slots of all columns that a plan reads, writes or computes with.
+    fn needs(&self, cx: &Context<'_>, plan: &WritePlan) -> SlotSet {
+        plan.preread.union(plan.write).union(self.touched(cx))
     }
 
     /// The slots of the data columns the request writes; of RAID-1 all copies.

@@ -30,6 +30,7 @@ pub mod crc32c;
 pub mod geometry;
 pub mod gf;
 pub mod layout;
+pub mod line;
 pub mod member;
 pub mod metapage;
 pub mod plan_read;
