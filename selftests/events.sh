@@ -69,10 +69,17 @@ t_run write_reaches_parity traced "eraid_subreq_issue: array=ev slot=$((N - 1)) 
 t_is "$(grep -c 'eraid_subreq_issue' "$WORK/trace")" "$(grep -c 'eraid_subreq_done' "$WORK/trace")" as_many_done_as_issued
 t_run_fails no_reconstruction_when_healthy traced eraid_reconstruct
 
+# Filters go by the names that are printed.
+t_run filter_by_mode null_set $TRACE/events/eraid/eraid_read/filter 'mode == "avoid"'
+t_run filter_by_kind null_set $TRACE/events/eraid/eraid_write/filter 'kind == "full"'
+"$EXERCISE" write "$NODE" --log "$WORK/log" --seed 2 --count 1 --min-size 4K --max-size 4K --length 4K >/dev/null
+"$EXERCISE" read-load "$NODE" --count 1 --length 4K >/dev/null
 must store "$(dir_of /dev/m0)/sit_out" 1
 "$EXERCISE" read-load "$NODE" --count 1 --length 4K >/dev/null
 must store "$(dir_of /dev/m0)/sit_out" 0
 snapshot
+t_run_fails others_are_filtered traced 'eraid_(read|write): .*(mode=normal|kind=)'
+for event in eraid_read eraid_write; do echo 0 >$TRACE/events/eraid/$event/filter; done
 t_run delay_event traced 'eraid_ereport: class=ereport.block.eraid.delay array=ev member=m0 slot=0 reason=.+ value='
 t_run sitout_end_event traced 'eraid_ereport: class=ereport.block.eraid.sitout_end array=ev member=m0 slot=0 '
 t_run reconstruct_event traced 'eraid_reconstruct: array=ev stripe=0 lo=[0-9]+ hi=[0-9]+ missing=0x1'

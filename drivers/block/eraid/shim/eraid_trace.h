@@ -62,42 +62,51 @@ TRACE_EVENT(eraid_ereport,
 		  __entry->duration_us)
 );
 
-/* A read or write of (a part of) one stripe has ended. */
-DECLARE_EVENT_CLASS(eraid_io,
-	TP_PROTO(const struct eraid_str *array, const struct eraid_str *how,
+/* A read, or a part of one, has its data. */
+TRACE_EVENT(eraid_read,
+	TP_PROTO(const struct eraid_str *array, const struct eraid_str *mode,
 		 u64 stripe, u32 sectors, u64 latency_us),
-	TP_ARGS(array, how, stripe, sectors, latency_us),
+	TP_ARGS(array, mode, stripe, sectors, latency_us),
 	TP_STRUCT__entry(
 		__string_len(array, array->ptr, array->len)
-		__string_len(how, how->ptr, how->len)
+		__string_len(mode, mode->ptr, mode->len)
 		__field(u64, stripe)
 		__field(u64, latency_us)
 		__field(u32, sectors)
 	),
 	TP_fast_assign(
 		__assign_str(array);
-		__assign_str(how);
+		__assign_str(mode);
 		__entry->stripe = stripe;
 		__entry->latency_us = latency_us;
 		__entry->sectors = sectors;
 	),
 	TP_printk("array=%s mode=%s stripe=%llu sectors=%u latency_us=%llu",
-		  __get_str(array), __get_str(how), __entry->stripe,
+		  __get_str(array), __get_str(mode), __entry->stripe,
 		  __entry->sectors, __entry->latency_us)
 );
 
-DEFINE_EVENT(eraid_io, eraid_read,
-	TP_PROTO(const struct eraid_str *array, const struct eraid_str *how,
+/* A part of a write, at most one stripe, is done. */
+TRACE_EVENT(eraid_write,
+	TP_PROTO(const struct eraid_str *array, const struct eraid_str *kind,
 		 u64 stripe, u32 sectors, u64 latency_us),
-	TP_ARGS(array, how, stripe, sectors, latency_us)
-);
-
-DEFINE_EVENT_PRINT(eraid_io, eraid_write,
-	TP_PROTO(const struct eraid_str *array, const struct eraid_str *how,
-		 u64 stripe, u32 sectors, u64 latency_us),
-	TP_ARGS(array, how, stripe, sectors, latency_us),
+	TP_ARGS(array, kind, stripe, sectors, latency_us),
+	TP_STRUCT__entry(
+		__string_len(array, array->ptr, array->len)
+		__string_len(kind, kind->ptr, kind->len)
+		__field(u64, stripe)
+		__field(u64, latency_us)
+		__field(u32, sectors)
+	),
+	TP_fast_assign(
+		__assign_str(array);
+		__assign_str(kind);
+		__entry->stripe = stripe;
+		__entry->latency_us = latency_us;
+		__entry->sectors = sectors;
+	),
 	TP_printk("array=%s kind=%s stripe=%llu sectors=%u latency_us=%llu",
-		  __get_str(array), __get_str(how), __entry->stripe,
+		  __get_str(array), __get_str(kind), __entry->stripe,
 		  __entry->sectors, __entry->latency_us)
 );
 
