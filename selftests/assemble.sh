@@ -8,7 +8,7 @@
 . ./ktap_helpers.sh
 . ./lib.sh
 
-readonly MB=40 N=4
+readonly MB=16 N=4
 readonly SLOT_A=$((64 * 1024)) SLOT_B=$((1024 * 1024))
 
 started() { [ -L $CONTROL/arrays/arr ]; }
@@ -37,7 +37,7 @@ start
 null_members $N $MB
 t_run create array_create arr level=5 chunk=64K
 UUID=$(attr uuid)
-OFFSET=$(($(cat "$(member_dir 0)/offset") * 512))
+OFFSET=$(($(<"$A/rd0/offset") * 512))
 t_run write writes
 t_run stop array_stop arr
 
@@ -55,8 +55,8 @@ t_run abort control abort "$UUID"
 t_run aborted_are_free claim /dev/m2
 for i in 3 1 0 2; do control assemble "members=/dev/m$i"; done
 t_run last_one_starts_it array_use arr
-t_is "$(attr degraded)" 0 complete
-t_is "$(attr uuid)" "$UUID" same_uuid
+t_is "$(<"$A/degraded")" 0 complete
+t_is "$(<"$A/uuid")" "$UUID" same_uuid
 t_run one_by_one_verify verify
 control assemble "members=/dev/m0"
 t_is "$ERRNO" EBUSY runs_already
@@ -78,7 +78,7 @@ t_run clone_instead control assemble "members=/dev/m0,/dev/clone,/dev/m2,/dev/m3
 t_run clone_instead_stop array_stop arr
 # The original has missed what the clone has seen.
 null_remove clone
-dm short "$(linear_table /dev/m2 0 $((MB * 1024)))"
+dm short "$(linear_table /dev/m2 0 $(((MB - 2) * 2048)))"
 refused too_short EINVAL "$(basename "$DM")" "members=/dev/m0,/dev/m1,$DM,/dev/m3"
 must dm_remove short
 
@@ -109,7 +109,7 @@ t_run_fails without_one_not_started started
 t_run without_one_abort control abort "$UUID"
 t_run without_one control assemble "members=/dev/m0,/dev/m1,/dev/m3 degraded=1"
 t_run without_one_started array_use arr
-t_is "$(attr degraded)" 1 without_one_degraded
+t_is "$(<"$A/degraded")" 1 without_one_degraded
 t_run without_one_verify verify
 t_run without_one_write writes
 t_run without_one_stop array_stop arr
@@ -144,7 +144,7 @@ MEMBERS=(/dev/c0 /dev/c1 /dev/c2 /dev/c3)
 t_run crash_assemble array_assemble arr
 t_run crash_verify_at_once verify
 t_run crash_resync wait_quiet
-t_is "$(attr last_sync_action)" resync crash_was_resync
+t_is "$(<"$A/last_sync_action")" resync crash_was_resync
 t_run crash_verify verify
 t_run crash_stop array_stop arr
 COPIES=("${MEMBERS[@]}")
@@ -173,7 +173,7 @@ drop_members
 MEMBERS=(/dev/c0 /dev/c2 /dev/c3)
 # What was being written cannot be vouched for without it; who was there is known.
 t_run degraded_crash_assemble array_assemble arr force=1
-t_is "$(attr degraded)" 1 degraded_crash_recorded
+t_is "$(<"$A/degraded")" 1 degraded_crash_recorded
 t_run degraded_crash_verify verify
 t_run degraded_crash_stop array_stop arr
 # It is caught up with the others, or refused, but never believed.

@@ -6,9 +6,13 @@
 . ./ktap_helpers.sh
 . ./lib.sh
 
-readonly MB=24
+readonly MB=16
 
-arrays_now() { echo $CONTROL/arrays/*; }
+# Sets ARRAYS to the list of them.
+arrays_now() {
+	local links=($CONTROL/arrays/*)
+	ARRAYS=${links[*]}
+}
 
 # refuse NAME FILE ERRNO LINE: exactly so.
 refuse() {
@@ -30,14 +34,15 @@ refused() { # NAME ERRNO LISTED
 	local last words
 	last=$(<$CONTROL/last_error)
 	read -ra words <<<"${last##*$'\n'}"
+	arrays_now
 	if [ "$ERRNO" != "$2" ]; then
 		t_fail "$1" "got $ERRNO, want $2: $last"
 	elif [ "$last" = "$LAST_ERROR" ]; then
 		t_fail "$1" "last_error is still '$last'"
 	elif [ ${#words[@]} -lt 3 ]; then
 		t_fail "$1" "last_error has no words: $last"
-	elif [ "$(arrays_now)" != "$3" ]; then
-		t_fail "$1" "arrays are now $(arrays_now)"
+	elif [ "$ARRAYS" != "$3" ]; then
+		t_fail "$1" "arrays are now $ARRAYS"
 	else
 		t_ok "$1"
 	fi
@@ -55,7 +60,7 @@ sums() { local d; for d in "$@"; do sha256sum <"$d"; done; }
 start
 null_members 4 $MB
 LAST_ERROR=$(<$CONTROL/last_error)
-LISTED=$(arrays_now)
+arrays_now && LISTED=$ARRAYS
 BLANK=$(sums "${MEMBERS[@]}")
 M3=/dev/m0,/dev/m1,/dev/m2
 
@@ -132,7 +137,7 @@ create linked_twice EBUSY "name=x level=5 members=/dev/m0,/dev/m1,$WORK/link"
 said linked_twice_said "$WORK/link is m0, which the line names twice"
 null_member small 1
 create too_small ENOSPC "name=x level=5 members=/dev/m0,/dev/m1,/dev/small"
-null_member readonly 24
+null_member readonly $MB
 must blockdev --setro /dev/readonly
 create read_only EROFS "name=x level=5 members=/dev/m0,/dev/m1,/dev/readonly"
 null_member parted 64
@@ -155,13 +160,12 @@ must umount "$WORK/held"
 
 # sign NAME SECTOR BYTES...: a device that carries a known signature there.
 sign() {
-	null_member "s_$1" 24
-	printf '%b' "$3" | must dd of="/dev/s_$1" bs=1 seek="$2" conv=notrunc status=none
-	blockdev --flushbufs "/dev/s_$1"
+	null_member "s_$1" $MB
+	must hands poke "/dev/s_$1" "$2" "$3"
 	create "foreign_$1" EEXIST "name=x level=5 members=/dev/m0,/dev/m1,/dev/s_$1"
 	null_remove "s_$1"
 }
-end=$((24 << 20))
+end=$((MB << 20))
 sign md_0 0 '\xfc\x4e\x2b\xa9\x01\x00\x00\x00'
 sign md_4k 4096 '\xfc\x4e\x2b\xa9\x01\x00\x00\x00'
 sign md_end $(((((end / 512) - 16) & ~7) * 512)) '\xfc\x4e\x2b\xa9\x01\x00\x00\x00'
@@ -197,9 +201,9 @@ t_is "$(sums /dev/m0 /dev/m1 /dev/m2)" "$(head -n 3 <<<"$BLANK")" members_untouc
 
 # --- against a running array --------------------------------------------------
 t_run running_create array_create run level=5 chunk=64K members=$M3
-LISTED=$(arrays_now)
-null_member n0 24
-null_member n1 24
+arrays_now && LISTED=$ARRAYS
+null_member n0 $MB
+null_member n1 $MB
 create name_taken EEXIST "name=run level=1 members=/dev/n0,/dev/n1"
 create dev_taken EEXIST "name=x level=1 dev=$ARRAY members=/dev/n0,/dev/n1"
 create member_taken EBUSY "name=x level=1 members=/dev/m0,/dev/n1"
@@ -218,12 +222,12 @@ done
 refuse state_want_replacement "$(member_dir 0)/state" EOPNOTSUPP want_replacement
 refuse state_in_sync "$(member_dir 0)/state" EOPNOTSUPP in_sync
 if [ -e "$A/new_dev" ]; then refuse new_dev "$A/new_dev" EOPNOTSUPP /dev/n0; fi
-t_is "$(attr degraded)" 1 running_unharmed
+t_is "$(<"$A/degraded")" 1 running_unharmed
 t_run removed_is_free claim /dev/m2
 t_is "$(sums /dev/n0 /dev/n1 | uniq -c | awk '{ print $1 }')" 2 others_untouched
 must array_stop run
 
-LISTED=$(arrays_now)
+arrays_now && LISTED=$ARRAYS
 # What was a member carries a signature too.
 create was_member EEXIST "name=x level=1 members=/dev/m0,/dev/n1"
 t_run forced array_create x level=1 members=/dev/m0,/dev/n1 force=1

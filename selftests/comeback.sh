@@ -6,7 +6,7 @@
 . ./ktap_helpers.sh
 . ./lib.sh
 
-readonly MB=40
+readonly MB=16
 
 in_sync() { quiet && attr_is unsynced_regions 0; }
 
@@ -24,12 +24,12 @@ comeback() {
 	# The one that is caught up cannot be written: only what it missed counts.
 	dm_change d1 "$(delay_table /dev/m1 0 300)"
 	t_run "${id}_assemble" array_assemble back
-	t_is "$(attr degraded)" 0 "${id}_not_degraded"
+	t_is "$(<"$A/degraded")" 0 "${id}_not_degraded"
 	t_run "${id}_verify_at_once" verify
 	t_run "${id}_write_meanwhile" writes
 	dm_change d1 "$(linear_table /dev/m1)"
 	t_run "${id}_caught_up" wait_until 60 in_sync
-	t_is "$(attr last_sync_action)" recover "${id}_recovered"
+	t_is "$(<"$A/last_sync_action")" recover "${id}_recovered"
 	member_fail "${MEMBERS[0]}"
 	t_run "${id}_verify_without_another" verify
 	t_run "${id}_end" array_stop back

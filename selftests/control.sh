@@ -7,7 +7,7 @@
 . ./ktap_helpers.sh
 . ./lib.sh
 
-readonly MB=40 LIMIT=5
+readonly MB=16 LIMIT=5
 
 # in_time NAME CMD...: CMD succeeds, and does not wait for what hangs.
 in_time() {
@@ -44,7 +44,7 @@ first_four() { with_commas "${MEMBERS[@]:0:4}"; }
 create_waits() {
 	dm_stop_answering d2
 	behind create create "name=slow level=5 chunk=64K assume_clean=1 members=$(first_four)"
-	sleep 1
+	nap 1
 	t_run_fails create_waits answered create
 	others create
 	# What it wants is taken, and by what is said.
@@ -60,21 +60,21 @@ create_waits() {
 	t_run create_answered wait_until 20 answered create
 	t_is "$(answer create)" ok create_succeeds
 	t_run create_runs array_use slow
-	t_is "$(attr degraded)" 0 create_is_whole
+	t_is "$(<"$A/degraded")" 0 create_is_whole
 	t_run create_stops array_stop slow
 }
 
 assemble_waits() {
 	dm_stop_answering d1
 	behind assemble assemble "members=$(first_four)"
-	sleep 1
+	nap 1
 	t_run_fails assemble_waits answered assemble
 	others assemble
 	dm_answer_again d1
 	t_run assemble_answered wait_until 20 answered assemble
 	t_is "$(answer assemble)" ok assemble_succeeds
 	t_run assemble_runs array_use slow
-	t_is "$(attr degraded)" 0 assemble_is_whole
+	t_is "$(<"$A/degraded")" 0 assemble_is_whole
 	t_run assemble_stops array_stop slow
 }
 
@@ -90,7 +90,7 @@ same_array() {
 	done
 	dm_change d3 "$(linear_table /dev/m3)"
 	t_run same_runs array_use slow
-	t_is "$(attr degraded)" 0 same_is_whole
+	t_is "$(<"$A/degraded")" 0 same_is_whole
 	t_run same_stops array_stop slow
 }
 
@@ -100,7 +100,7 @@ killed() { # NAME FILE LINE
 	dm_stop_answering d1
 	before=$(sed -n 1p $CONTROL/last_error)
 	behind "$1" "$2" "$3"
-	sleep 1
+	nap 1
 	t_run_fails "$1_waits" answered "$1"
 	kill -KILL $PID
 	t_run "$1_is_gone" wait_until 2 bash -c "! kill -0 $PID 2>/dev/null"

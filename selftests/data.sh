@@ -6,7 +6,7 @@
 . ./ktap_helpers.sh
 . ./lib.sh
 
-readonly MB=24
+readonly MB=16
 COUNT=$(soak "$(by_flavour 60 150)" 4000)
 
 # data_test LEVEL MEMBERS CHUNK_KiB [BLOCK_SIZE]

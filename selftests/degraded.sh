@@ -6,7 +6,7 @@
 . ./ktap_helpers.sh
 . ./lib.sh
 
-readonly MB=40
+readonly MB=16
 
 # lose_one LEVEL MEMBERS VICTIM_SLOT STATUS
 lose_one() {
@@ -16,8 +16,8 @@ lose_one() {
 	t_run "${id}_create" array_create "$id" level="$1" chunk=64K || return 0
 	t_run "${id}_write" writes
 	member_fail "$victim"
-	t_is "$(attr degraded)" 1 "${id}_degraded"
-	t_is "$(cat "$(dir_of "$victim")/state")" faulty "${id}_state"
+	t_is "$(<"$A/degraded")" 1 "${id}_degraded"
+	t_is "$(<"$(dir_of "$victim")/state")" faulty "${id}_state"
 	t_run "${id}_status" grep -qF "[$2/$(($2 - 1))] $4" "$A/status"
 	t_run "${id}_verify" verify
 	t_run "${id}_write_degraded" writes
@@ -31,7 +31,7 @@ lose_one() {
 	fi
 	store "$(dir_of "/dev/m$other")/state" remove
 	t_is "$ERRNO" EBUSY "${id}_in_use_stays"
-	t_is "$(attr degraded)" 1 "${id}_nothing_changed"
+	t_is "$(<"$A/degraded")" 1 "${id}_nothing_changed"
 
 	member_remove "$victim"
 	t_run "${id}_removed" test ! -e "$A/rd$3" -a ! -e "/sys/block/$ARRAY/slaves/m$3"
@@ -41,7 +41,7 @@ lose_one() {
 	t_run "${id}_stop" array_stop "$ARRAY"
 	unset "MEMBERS[$3]"
 	t_run "${id}_assemble" array_assemble "$id"
-	t_is "$(attr degraded)" 1 "${id}_still_degraded"
+	t_is "$(<"$A/degraded")" 1 "${id}_still_degraded"
 	t_run "${id}_verify_assembled" verify
 	t_run "${id}_write_assembled" writes
 	t_run "${id}_verify_end" verify
@@ -100,7 +100,7 @@ born_degraded() {
 	null_members 3 $MB
 	LOG=$WORK/born.log
 	t_run born_create array_create born level=5 chunk=64K members=/dev/m0,missing,/dev/m2 || return 0
-	t_is "$(attr degraded)" 1 born_degraded
+	t_is "$(<"$A/degraded")" 1 born_degraded
 	t_run born_write writes
 	t_run born_verify verify
 	t_run born_stop array_stop born

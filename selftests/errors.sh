@@ -5,7 +5,7 @@
 . ./ktap_helpers.sh
 . ./lib.sh
 
-readonly MB=40
+readonly MB=16
 TRACE=/sys/kernel/tracing
 
 state_of() { cat "$(dir_of "$1")/state"; }
@@ -28,15 +28,15 @@ teardown() {
 read_errors() {
 	local id=read_r$1 offset
 	setup "$1" "$2" assume_clean=1
-	offset=$(cat "$(member_dir 1)/offset")
+	offset=$(<"$A/rd1/offset")
 	# Copies are read from either: let it be this one, the other as a last resort.
 	[ "$1" != 1 ] || must store "$(member_dir 0)/sit_out" 1
 	dm_change d1 "$(fail_table /dev/m1 error_reads $((offset + 64)) 4096)"
 	t_run "${id}_verify" verify
 	[ "$1" != 1 ] || must store "$(member_dir 0)/sit_out" 0
 	t_is "$(state_of "${MEMBERS[1]}")" in_sync "${id}_not_ejected"
-	t_is "$(attr degraded)" 0 "${id}_not_degraded"
-	t_run "${id}_counted" test "$(cat "$(dir_of "${MEMBERS[1]}")/errors")" -gt 0
+	t_is "$(<"$A/degraded")" 0 "${id}_not_degraded"
+	t_run "${id}_counted" test "$(<"$(dir_of "${MEMBERS[1]}")/errors")" -gt 0
 	# All of it unreadable is no reason either.
 	dm_change d1 "$(fail_table /dev/m1 error_reads)"
 	t_run "${id}_verify_all" verify
@@ -54,7 +54,7 @@ read_errors() {
 read_error_r0() {
 	local offset
 	setup 0 3
-	offset=$(cat "$(member_dir 1)/offset")
+	offset=$(<"$A/rd1/offset")
 	dm_change d1 "$(fail_table /dev/m1 error_reads "$offset" 128)"
 	t_run_fails read_r0_error "$EXERCISE" read-load "$NODE" --count 1 --offset 64K --length 64K
 	t_run read_r0_before "$EXERCISE" read-load "$NODE" --count 4 --length 64K
@@ -69,14 +69,14 @@ write_errors() {
 	dm_change d1 "$(fail_table /dev/m1 error_writes)"
 	t_run "${id}_write" writes
 	t_is "$(state_of "${MEMBERS[1]}" | cut -d , -f 1)" faulty "${id}_failed"
-	t_is "$(attr degraded)" 1 "${id}_degraded"
+	t_is "$(<"$A/degraded")" 1 "${id}_degraded"
 	t_run "${id}_verify" verify
 	t_run "${id}_stop" array_stop err
 	# It is recorded: the array comes back without it, and without being told.
 	dm_change d1 "$(linear_table /dev/m1)"
 	unset "MEMBERS[1]"
 	t_run "${id}_assemble" array_assemble err
-	t_is "$(attr degraded)" 1 "${id}_recorded"
+	t_is "$(<"$A/degraded")" 1 "${id}_recorded"
 	t_run "${id}_verify_again" verify
 	oracle_copy
 	oracle_verify "$id" "$LOG"

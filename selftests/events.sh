@@ -6,7 +6,7 @@
 . ./ktap_helpers.sh
 . ./lib.sh
 
-readonly MB=40 N=4
+readonly MB=16 N=4
 TRACE=/sys/kernel/tracing
 EVENTS="eraid_ereport eraid_read eraid_write eraid_subreq_issue eraid_subreq_done eraid_reconstruct"
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Fails the n-th place of every control operation: fail_nth.py SEED [SOAK].
+"""Fails the n-th place of every control operation: fail_nth.py SEED EDGE.
 
 Two kinds of places: allocations, and commands to members. The kernel counts
 them in the task that writes to the control file (/proc/self/fail-nth), so an
 operation is tried again and again with n = 1, 2, ... until it meets no n-th
 place. An operation with many alike places (the pools of an array) is failed at
-its first and last ones and at random ones between, at all with SOAK.
+its EDGE first and last ones and at half as many random ones between; at all of
+them if EDGE is 0.
 
 Commands that work items send behind the operation are counted by their size
 (fail_make_request/space): metadata is written a page at a time.
@@ -182,16 +183,15 @@ class ByAnyone:
             put(f"/sys/block/{disk}/make-it-fail", "0")
 
 
-def places(count, chance, soak):
+def places(count, chance, edge):
     """Which of so many places to fail: a list, and how many of the last ones besides.
 
     The last ones are counted from the end, which is not at the same place each time.
     """
-    first, between, last = 20, 10, 20
-    if soak or count <= first + between + last:
+    if edge == 0 or count <= 2 * edge + edge // 2:
         return range(1, count + 1), 0
-    inner = chance.sample(range(first + 1, count - last), between)
-    return [*range(1, first + 1), *sorted(inner)], last
+    inner = chance.sample(range(edge + 1, count - edge), edge // 2)
+    return [*range(1, edge + 1), *sorted(inner)], edge
 
 
 class Trial:
@@ -226,14 +226,14 @@ class Trial:
         clear_up(self.uuid)
         return hit, passed
 
-    def all(self, chance, soak):
+    def all(self, chance, edge):
         """Fails them all, or the chosen ones; returns how many there were."""
         count = 0
         if isinstance(self.faults, InTask):
             # Twice, because the first time warms caches.
             for _ in range(2):
                 _, count = self.once(1 << 24)
-        chosen, last = places(count, chance, soak)
+        chosen, last = places(count, chance, edge)
         for place in chosen:
             self.once(place)
         while last:
@@ -249,10 +249,10 @@ class Trial:
         return place - 1
 
 
-def fail_each(kind, name, faults, chance, soak):
+def fail_each(kind, name, faults, chance, edge):
     """All places of one operation."""
     trial = Trial(name, faults)
-    count = trial.all(chance, soak)
+    count = trial.all(chance, edge)
     if trial.refused + trial.survived == 0:
         raise Bad("nothing was hit")
     print(
@@ -262,11 +262,11 @@ def fail_each(kind, name, faults, chance, soak):
     )
 
 
-def each(kind, names, make, chance, soak):
+def each(kind, names, make, chance, edge):
     for name in names:
         faults = make()
         try:
-            fail_each(kind, name, faults, chance, soak)
+            fail_each(kind, name, faults, chance, edge)
         except Bad as bad:
             print(f"bad {kind}_{name} {bad}", flush=True)
             if running():
@@ -276,11 +276,11 @@ def each(kind, names, make, chance, soak):
 
 
 def main():
-    chance, soak = random.Random(int(sys.argv[1])), sys.argv[2:] not in ([], [""])
+    chance, edge = random.Random(int(sys.argv[1])), int(sys.argv[2])
     every = ["create", "assemble", "assemble_last", "stop", "fail", "remove", "sit_out"]
-    each("alloc", every, lambda: InTask(True), chance, soak)
-    each("command", ["create", "assemble"], lambda: InTask(False), chance, soak)
-    each("command_behind", ["stop", "fail"], ByAnyone, chance, soak)
+    each("alloc", every, lambda: InTask(True), chance, edge)
+    each("command", ["create", "assemble"], lambda: InTask(False), chance, edge)
+    each("command_behind", ["stop", "fail"], ByAnyone, chance, edge)
 
 
 main()

@@ -26,6 +26,7 @@ start() {
 	done
 	t_note "seed $SEED (SEED=$SEED repeats this run)"
 	trap clean_up EXIT
+	hands_start
 	driver_load || t_bail "the driver does not load: $(dmesg | tail -n 3)"
 }
 
@@ -45,12 +46,9 @@ driver_unload() { wait_until 5 rmmod eraid; }
 clean_up() {
 	local name
 	for name in $(mounts_under "$WORK"); do umount -l "$name"; done
-	dm_wake_all
+	hands dm_resume_all
 	for name in $(arrays); do store "$CONTROL/stop" "$name" || true; done
-	dm_remove_all
-	for name in "$NULLB"/*/; do
-		[ -d "$name" ] && null_remove "$(basename "$name")"
-	done
+	hands clean_up || t_note "not all devices went: $ANSWER"
 	return 0
 }
 
@@ -65,9 +63,13 @@ wait_until() {
 	shift
 	until "$@" 2>/dev/null; do
 		[ $SECONDS -le $end ] || return 1
-		sleep 0.05
+		nap 0.03
 	done
 }
+
+# nap SECONDS: a sleep without a process; nothing ever comes from that pipe.
+exec {NEVER}<> <(:)
+nap() { ! read -r -t "$1" -u "$NEVER"; }
 
 # by_flavour STOCK UML: emulated guests are some ten times slower than UML ones.
 by_flavour() { if [ "$ERAID_FLAVOUR" = stock ]; then echo "$1"; else echo "$2"; fi; }
@@ -81,26 +83,38 @@ random_below() { # BOUND; sets RANDOM_NUMBER
 	RANDOM_NUMBER=$((((RANDOM_STATE >> 33) & 0x7fffffff) % $1))
 }
 
+# --- small work ----------------------------------------------------------------
+
+# hands.py does what would cost a process each time. A subshell that goes on by
+# itself needs hands of its own.
+hands_start() {
+	coproc HANDS { exec python3 -S -E ./hands.py; }
+	exec {TO_HANDS}>&"${HANDS[1]}" {FROM_HANDS}<&"${HANDS[0]}"
+	# No job of this shell that anybody waits for.
+	disown
+}
+
+# hands REQUEST FIELD...: sets ANSWER to "ok", "ok WORDS" or an error's name.
+hands() {
+	local IFS=$'\x1f'
+	[ -n "${TO_HANDS:-}" ] || hands_start
+	printf '%s\n' "$*" >&"$TO_HANDS"
+	IFS= read -r -u "$FROM_HANDS" ANSWER || t_bail "hands.py ended"
+	[ "${ANSWER%% *}" = ok ] || return 1
+}
+
 # --- devices ------------------------------------------------------------------
 
 # null_member NAME MB [ATTRIBUTE=VALUE...]: a disk in memory, /dev/NAME.
 # Attributes are null_blk's: blocksize=4096, cache_size=8 (MB of volatile
 # cache), completion_nsec=8000000 with irqmode=2.
 null_member() {
-	local dir=$NULLB/$1 pair
-	must mkdir "$dir"
-	for pair in "size=$2" memory_backed=1 "${@:3}" power=1; do
-		must null_set "$dir/${pair%%=*}" "${pair#*=}"
-	done
+	hands null "$@" || t_bail "no null_blk disk $*: $ANSWER"
 	need_block_dev "/dev/$1"
 }
 
 null_set() { echo "$2" >"$1"; }
-
-null_remove() {
-	echo 0 >"$NULLB/$1/power"
-	rmdir "$NULLB/$1"
-}
+null_remove() { must hands null_remove "$1"; }
 
 # null_members COUNT MB [ATTRIBUTE=VALUE...]: m0, m1, ...; sets MEMBERS.
 null_members() {
@@ -115,49 +129,32 @@ null_members() {
 # dm NAME TABLE: a device-mapper device; sets DM to its node. There is no udev,
 # so the name under /dev/mapper must not be used.
 dm() {
-	must dmsetup create "$1" --noudevsync --table "$2"
-	DM=/dev/$(dm_kernel_name "$1")
+	hands dm "$1" "${2//$'\n'/;}" || t_bail "no mapped device $1: $ANSWER: $2"
+	DM=${ANSWER#ok }
 	need_block_dev "$DM"
 }
 
-dm_kernel_name() { dmsetup info -c --noheadings -o blkdevname "$1"; }
-dm_remove() { wait_until 5 dmsetup remove --noudevsync "$1"; }
+dm_remove() { hands dm_remove "$1"; }
 
 # dm_change NAME TABLE: another table on the same device, nothing lost.
-dm_change() {
-	must dmsetup load "$1" --table "$2"
-	must dmsetup suspend --nolockfs --noudevsync "$1"
-	must dmsetup resume --noudevsync "$1"
-}
+dm_change() { must hands dm_change "$1" "${2//$'\n'/;}"; }
 
 # A stopped device answers nothing until it goes on.
-dm_stop_answering() { must dmsetup suspend --noflush --nolockfs --noudevsync "$1"; }
-dm_answer_again() { must dmsetup resume --noudevsync "$1"; }
+dm_stop_answering() { must hands dm_stop "$1"; }
+dm_answer_again() { must hands dm_resume "$1"; }
 
-dm_names() { dmsetup ls 2>/dev/null | awk '/\t/ { print $1 }'; }
-
-dm_wake_all() {
-	local name
-	for name in $(dm_names); do dmsetup resume --noudevsync "$name"; done
-}
-
-dm_remove_all() {
-	local name pass
-	# Stacked devices go from the top down.
-	for pass in 1 2 3; do
-		for name in $(dm_names); do
-			dmsetup remove --noudevsync "$name" 2>/dev/null ||
-				[ $pass != 3 ] || dmsetup remove --force --noudevsync "$name"
-		done
-	done
-}
-
-sectors() { blockdev --getsz "$1"; }
-kernel_name() { basename "$(readlink -f "$1")"; }
+# Nodes here are devtmpfs's own, no links.
+sectors() { echo "$(<"/sys/class/block/${1##*/}/size")"; }
+block_size() { echo "$(<"/sys/class/block/${1##*/}/queue/logical_block_size")"; }
+kernel_name() { echo "${1##*/}"; }
 
 # linear_table DEVICE [OFFSET [LENGTH]] in sectors, and tables of one target
 # over a whole device.
-linear_table() { echo "0 ${3:-$(($(sectors "$1") - ${2:-0}))} linear $1 ${2:-0}"; }
+linear_table() {
+	local all
+	all=$(<"/sys/class/block/${1##*/}/size")
+	echo "0 ${3:-$((all - ${2:-0}))} linear $1 ${2:-0}"
+}
 delay_table() { echo "0 $(sectors "$1") delay $1 0 $2 $1 0 ${3:-0}"; } # READ_MS [WRITE_MS]
 error_table() { echo "0 $(sectors "$1") error"; }
 
@@ -165,7 +162,7 @@ error_table() { echo "0 $(sectors "$1") error"; }
 # in the given sectors or everywhere; error_writes fails flushes too.
 fail_table() {
 	local all start=${3:-0} len
-	all=$(sectors "$1")
+	all=$(<"/sys/class/block/${1##*/}/size")
 	len=${4:-$all}
 	[ "$start" = 0 ] || echo "0 $start linear $1 0"
 	echo "$start $len flakey $1 $start 0 1 1 $2"
@@ -184,16 +181,13 @@ wrap_members() {
 }
 
 # claim NODE: whether nobody else has it for himself.
-claim() { python3 -c 'import os, sys; os.open(sys.argv[1], os.O_RDWR | os.O_EXCL)' "$1"; }
+claim() { hands claim "$1"; }
 
 # What is below a wrapped member: under d2 lies m2.
 below() { echo "/dev/m${1#d}"; }
 
-drop_members() {
-	local dir
-	dm_remove_all
-	for dir in "$NULLB"/m*/; do [ ! -d "$dir" ] || null_remove "$(basename "$dir")"; done
-}
+# drop_members: no mapped device stays, and of the disks none called m*.
+drop_members() { hands drop_members || t_bail "the members do not go: $ANSWER"; }
 
 # copy_device FROM TO: all of it; what is zero costs no memory.
 copy_device() {
@@ -202,19 +196,20 @@ copy_device() {
 }
 
 # The n-th field of a device's statistics: 1 reads, 5 writes, 16 flushes.
-device_stat() { awk -v n="$2" '{ print $n }' "/sys/class/block/$(kernel_name "$1")/stat"; }
+device_stat() {
+	local fields
+	read -ra fields <"/sys/class/block/${1##*/}/stat"
+	echo "${fields[$2 - 1]}"
+}
 
 # --- the driver's control files -----------------------------------------------
 
 # store FILE LINE: writes the line; sets ERRNO to its name, "ok" when it was
 # taken, and WHY to what last_error says.
 store() {
-	local answer
-	answer=$("$STORE" "$1" --text "$2" 2>&1)
-	ERRNO=${answer#result=}
-	ERRNO=${ERRNO%% hit=*}
 	WHY=
-	[ "$ERRNO" = ok ] && return 0
+	hands store "$1" "$2" && ERRNO=ok && return 0
+	ERRNO=$ANSWER
 	WHY=$(<"$CONTROL/last_error")
 	WHY=${WHY##*$'\n'}
 	return 1
@@ -225,7 +220,8 @@ control() { store "$CONTROL/$1" "$2"; }
 arrays() {
 	local link
 	for link in "$CONTROL"/arrays/*; do
-		[ "${link##*/}" != subsystem ] && [ -L "$link" ] && basename "$(readlink -f "$link")"
+		[ "${link##*/}" != subsystem ] && [ -L "$link" ] || continue
+		hands link "$link" && echo "${ANSWER##*/}"
 	done
 }
 
@@ -257,7 +253,8 @@ array_assemble() {
 
 array_use() {
 	[ -L "$CONTROL/arrays/$1" ] || return 1
-	ARRAY=$(basename "$(readlink -f "$CONTROL/arrays/$1")")
+	must hands link "$CONTROL/arrays/$1"
+	ARRAY=${ANSWER##*/}
 	NODE=/dev/$ARRAY
 	A=/sys/block/$ARRAY/eraid
 	need_block_dev "$NODE"
@@ -266,20 +263,19 @@ array_use() {
 # Nobody may hold the device when it is stopped; a closing process takes a moment.
 array_stop() { wait_until 10 control stop "$1"; }
 
-attr() { cat "$A/$1"; }
-attr_is() { [ "$(attr "$1")" = "$2" ]; }
+attr() { echo "$(<"$A/$1")"; }
+attr_is() { [ "$(<"$A/$1")" = "$2" ]; }
 
 # member_dir SLOT: the member's sysfs directory; member_of SLOT: its node.
-member_dir() { readlink -f "$A/rd$1"; }
-member_of() { local dir; dir=$(basename "$(member_dir "$1")"); echo "/dev/${dir#dev-}" | tr '!' /; }
+member_dir() { hands link "$A/rd$1" && echo "${ANSWER#ok }"; }
+member_of() { hands link "$A/rd$1" && echo "/dev/${ANSWER##*/dev-}"; }
 
 # dir_of NODE: the directory of the member on that node.
-dir_of() { echo "$A/dev-$(kernel_name "$1")"; }
+dir_of() { echo "$A/dev-${1##*/}"; }
 
-member_fail() { must store "$(dir_of "$1")/state" faulty; }
+member_fail() { must store "$A/dev-${1##*/}/state" faulty; }
 member_remove() {
-	local dir
-	dir=$(dir_of "$1")
+	local dir=$A/dev-${1##*/}
 	must store "$dir/state" remove
 	# Removal happens behind the write, which cannot remove its own file.
 	wait_until 5 test ! -e "$dir" || t_bail "$1 is still a member"
@@ -290,15 +286,15 @@ member_remove() {
 parity_slot() { echo $((O_DISKS - 1 - $1 % O_DISKS)); }
 
 # quiet: nothing is left to be synchronised.
-quiet() { [ "$(attr sync_action)" = idle ]; }
+quiet() { attr_is sync_action idle; }
 wait_quiet() { wait_until 60 quiet; }
 
 # data_on SLOT [SKIP]: sets START and LENGTH in bytes to a chunk of a RAID-5 that
 # lies on that slot, behind the first SKIP such ones.
 data_on() {
 	local stripe column skip=${2:-0}
-	O_DISKS=$(attr raid_disks)
-	LENGTH=$(attr chunk_size)
+	O_DISKS=$(<"$A/raid_disks")
+	LENGTH=$(<"$A/chunk_size")
 	for ((stripe = 0; ; stripe++)); do
 		# Column 0 stands behind the parity.
 		column=$((($1 + O_DISKS - (O_DISKS - 1 - stripe % O_DISKS) - 1) % O_DISKS))
@@ -336,15 +332,15 @@ verify() { "$EXERCISE" verify "$NODE" --log "$LOG" --threads 2 --max-size 256K "
 # slot; a missing member is "-". The array must be quiet.
 oracle_copy() {
 	local slot disks member
-	disks=$(attr raid_disks)
+	disks=$(<"$A/raid_disks")
 	COPIES=()
 	for ((slot = 0; slot < disks; slot++)); do
 		COPIES+=(-)
 		[ -L "$A/rd$slot" ] || continue
-		grep -q in_sync "$(member_dir "$slot")/state" || continue
+		case $(<"$A/rd$slot/state") in *in_sync*) ;; *) continue ;; esac
 		member=$(member_of "$slot")
 		null_member "c$slot" $(($(sectors "$member") / 2048)) \
-			blocksize="$(blockdev --getss "$member")"
+			blocksize="$(block_size "$member")"
 		must copy_device "$member" "/dev/c$slot"
 		COPIES[slot]=/dev/c$slot
 	done
@@ -354,11 +350,11 @@ oracle_copy() {
 # What the tables below need to know of the array, which may be gone by then.
 oracle_note() {
 	local slot
-	O_LEVEL=$(attr level)
-	O_CHUNK=$(($(attr chunk_size) / 512))
-	O_SIZE=$(($(attr component_size) * 2))
+	O_LEVEL=$(<"$A/level")
+	O_CHUNK=$(($(<"$A/chunk_size") / 512))
+	O_SIZE=$(($(<"$A/component_size") * 2))
 	for ((slot = 0; slot < ${#COPIES[@]}; slot++)); do
-		[ "${COPIES[slot]}" = - ] || O_OFFSET=$(cat "$(member_dir "$slot")/offset")
+		[ "${COPIES[slot]}" = - ] || O_OFFSET=$(<"$A/rd$slot/offset")
 	done
 }
 
@@ -366,13 +362,15 @@ oracle_note() {
 # SLOT; sets ORACLE to its node.
 oracle() {
 	local slot n=${#COPIES[@]} args=() slices=()
+	SLICES=()
 	for ((slot = 0; slot < n; slot++)); do
 		if [ "${COPIES[slot]}" = - ] || [ "$slot" = "${1:-}" ]; then
 			slices+=(-)
 			continue
 		fi
-		dm "slice$slot" "$(linear_table "${COPIES[slot]}" "$O_OFFSET" "$O_SIZE")"
+		dm "slice$slot" "0 $O_SIZE linear ${COPIES[slot]} $O_OFFSET"
 		slices+=("$DM")
+		SLICES+=("slice$slot")
 	done
 	case $O_LEVEL in
 	raid0)
@@ -390,18 +388,15 @@ oracle() {
 }
 
 oracle_end() {
-	local slot
 	[ "$O_LEVEL" = raid1 ] || must dm_remove oracle
-	for ((slot = 0; slot < ${#COPIES[@]}; slot++)); do
-		! dmsetup info "slice$slot" >/dev/null 2>&1 || must dm_remove "slice$slot"
-	done
+	must hands dm_remove "${SLICES[@]}"
 }
 
 # oracle_drop: the copies go.
 oracle_drop() {
 	local copy
 	for copy in "${COPIES[@]}"; do
-		[ "$copy" = - ] || null_remove "$(basename "$copy")"
+		[ "$copy" = - ] || null_remove "${copy##*/}"
 	done
 }
 
@@ -419,7 +414,7 @@ oracle_verify() {
 	for slot in "${without[@]}"; do
 		oracle "$slot"
 		t_run "${name}_oracle${slot:+_without_$slot}" \
-			"$EXERCISE" verify "$ORACLE" --log "$log" "$@"
+			"$EXERCISE" verify "$ORACLE" --log "$log" --written-only "$@"
 		oracle_end
 	done
 	[ "$O_LEVEL" = raid1 ] || return 0
@@ -434,7 +429,7 @@ oracle_verify_halves() {
 		[ "${all[slot]}" != - ] || continue
 		COPIES=("${all[slot]}")
 		oracle
-		t_run "${name}_oracle_only_$slot" "$EXERCISE" verify "$ORACLE" --log "$log" "$@"
+		t_run "${name}_oracle_only_$slot" "$EXERCISE" verify "$ORACLE" --log "$log" --written-only "$@"
 		oracle_end
 	done
 	COPIES=("${all[@]}")

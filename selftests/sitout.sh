@@ -6,19 +6,19 @@
 . ./ktap_helpers.sh
 . ./lib.sh
 
-readonly MB=40
+readonly MB=16
 
 sit_out() { store "$(dir_of "$1")/sit_out" "$2"; }
-sits() { [ "$(cat "$(dir_of "$1")/sit_out")" != 0 ]; }
+sits() { [ "$(<"$(dir_of "$1")/sit_out")" != 0 ]; }
 
 around_it() {
 	local id=$1 member=${MEMBERS[1]} before
 	# Reconstruction needs parity that is right wherever is read.
 	t_run "${id}_sit_out" sit_out "$member" 1
-	t_is "$(cat "$(dir_of "$member")/sit_out")" 1 "${id}_reads_1"
-	t_run "${id}_reason" test -n "$(cat "$(dir_of "$member")/sit_out_reason")"
-	t_is "$(cat "$(dir_of "$member")/state")" in_sync "${id}_not_failed"
-	t_is "$(attr degraded)" 0 "${id}_not_degraded"
+	t_is "$(<"$(dir_of "$member")/sit_out")" 1 "${id}_reads_1"
+	t_run "${id}_reason" test -n "$(<"$(dir_of "$member")/sit_out_reason")"
+	t_is "$(<"$(dir_of "$member")/state")" in_sync "${id}_not_failed"
+	t_is "$(<"$A/degraded")" 0 "${id}_not_degraded"
 	t_run "${id}_verify" reads_of verify
 	t_is "${READS[1]}" 0 "${id}_not_read"
 	before=$(device_stat "$member" 5)
@@ -35,10 +35,10 @@ last_ditch() {
 	# Another member is unreadable in one of its chunks: only the one that sits out helps.
 	local offset
 	t_run ditch_sit_out sit_out "${MEMBERS[1]}" 1
-	offset=$(cat "$(member_dir 2)/offset")
+	offset=$(<"$A/rd2/offset")
 	dm_change d2 "$(fail_table /dev/m2 error_reads "$offset" 2048)"
 	t_run ditch_unreadable verify
-	t_is "$(cat "$(member_dir 2)/state")" in_sync ditch_not_ejected
+	t_is "$(<"$A/rd2/state")" in_sync ditch_not_ejected
 	dm_change d2 "$(linear_table /dev/m2)"
 	# Another one has failed.
 	member_fail "${MEMBERS[3]}"
@@ -66,11 +66,12 @@ sit_out "${MEMBERS[0]}" 0
 
 # A number of seconds.
 t_run for_seconds sit_out "${MEMBERS[1]}" 3
-t_run counts_down test "$(cat "$(dir_of "${MEMBERS[1]}")/sit_out")" -ge 1 -a "$(cat "$(dir_of "${MEMBERS[1]}")/sit_out")" -le 3
-sleep 1
+LEFT=$(<"$(dir_of "${MEMBERS[1]}")/sit_out")
+t_run counts_down test "$LEFT" -ge 1 -a "$LEFT" -le 3
+nap 1
 t_run still_out sits "${MEMBERS[1]}"
-sleep 4
-t_run_fails back_in sits "${MEMBERS[1]}"
+back_in() { ! sits "${MEMBERS[1]}"; }
+t_run back_in wait_until 4 back_in
 
 for bad in -1 x 1.5 "1 2" ""; do
 	sit_out "${MEMBERS[1]}" "$bad"

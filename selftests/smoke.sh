@@ -23,14 +23,14 @@ look_at() {
 	local level=$1 n=$2 chunk=$3 columns=$4 id=r$1 i
 	null_members "$n" $MB
 	t_run "${id}_create" array_create "$id" level="$level" chunk="${chunk}K" || return 0
-	t_is "$(attr level)" "raid$level" "${id}_level"
-	t_is "$(attr name)" "$id" "${id}_name"
-	t_is "$(attr raid_disks)" "$n" "${id}_raid_disks"
-	t_is "$(attr degraded)" 0 "${id}_degraded"
+	t_is "$(<"$A/level")" "raid$level" "${id}_level"
+	t_is "$(<"$A/name")" "$id" "${id}_name"
+	t_is "$(<"$A/raid_disks")" "$n" "${id}_raid_disks"
+	t_is "$(<"$A/degraded")" 0 "${id}_degraded"
 	t_run "${id}_uuid" grep -qE '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' "$A/uuid"
 	t_run "${id}_array_state" grep -qE '^(clean|active|active-idle)$' "$A/array_state"
-	[ "$level" = 1 ] || t_is "$(attr chunk_size)" $((chunk * 1024)) "${id}_chunk_size"
-	[ "$level" != 5 ] || t_is "$(attr layout)" 2 "${id}_layout"
+	[ "$level" = 1 ] || t_is "$(<"$A/chunk_size")" $((chunk * 1024)) "${id}_chunk_size"
+	[ "$level" != 5 ] || t_is "$(<"$A/layout")" 2 "${id}_layout"
 
 	# At least 1 MiB of each member's tail is unused; the front is less than half.
 	local component
@@ -52,12 +52,12 @@ look_at() {
 	local dir
 	dir=$(member_dir 1)
 	t_is "$(basename "$dir")" dev-m1 "${id}_member_dir"
-	t_is "$(cat "$dir/state")" in_sync "${id}_member_state"
-	t_is "$(cat "$dir/slot")" 1 "${id}_member_slot"
-	t_is "$(cat "$dir/errors")" 0 "${id}_member_errors"
-	t_is "$(cat "$dir/sit_out")" 0 "${id}_member_sit_out"
+	t_is "$(<"$dir/state")" in_sync "${id}_member_state"
+	t_is "$(<"$dir/slot")" 1 "${id}_member_slot"
+	t_is "$(<"$dir/errors")" 0 "${id}_member_errors"
+	t_is "$(<"$dir/sit_out")" 0 "${id}_member_sit_out"
 	t_is "$(readlink -f "$dir/block")" "$(readlink -f /sys/block/m1)" "${id}_member_block"
-	t_run "${id}_member_offset" test $(($(cat "$dir/offset") % 2048)) = 0 -a "$(cat "$dir/offset")" -gt 0
+	t_run "${id}_member_offset" test $(($(<"$dir/offset") % 2048)) = 0 -a "$(<"$dir/offset")" -gt 0
 
 	t_is "$(ls "/sys/block/$ARRAY/slaves" | sort | tr '\n' ' ')" \
 		"$(for ((i = 0; i < n; i++)); do echo "m$i"; done | sort | tr '\n' ' ')" "${id}_slaves"

@@ -108,7 +108,8 @@ cmd_test() {
 	for f in "${flavours[@]}"; do
 		[ -z "$(suites_of "$f")" ] || lane "$f" guest_tests "$f"
 	done
-	lanes_run "${ERAID_JOBS:-$(nproc)}"
+	# One more than there are processors: every suite waits for something at times.
+	lanes_run "${ERAID_JOBS:-$(($(nproc) + 1))}"
 	[ $((PASSED + FAILED)) -gt 0 ] || die "no test was selected" "see selftests/suites"
 	[ ${#TOOK[@]} = 0 ] || printf '   %s\n' "${TOOK[@]}" >&3
 	[ "$FAILED" = 0 ] || printf '   failed: %s\n' "${FAILURES[@]}" >&3
