@@ -10,7 +10,7 @@ readonly MB=16
 
 # Sets ARRAYS to the list of them.
 arrays_now() {
-	local links=($CONTROL/arrays/*)
+	local links=("$CONTROL"/arrays/*)
 	ARRAYS=${links[*]}
 }
 
