@@ -11,7 +11,7 @@ SEED=${SEED:-$((RANDOM * 32768 + RANDOM + 1))}
 
 io() { python3 ./hddsim_io.py "$@"; }
 store() { printf '%s\n' "$2" >"$1"; } 2>/dev/null
-of() { cat "/sys/block/$1/hddsim/$2"; }
+of() { echo "$(<"/sys/block/$1/hddsim/$2")"; }
 set_to() { store "/sys/block/$1/hddsim/$2" "$3"; }
 counter() { awk -v name="$2" '$1 == name { print $2 }' "/sys/block/$1/hddsim/counters"; }
 create() { store $CLASS/create "$*" && need_block_dev "/dev/${1#name=}"; }
@@ -31,7 +31,11 @@ wait_for() { # CMD...
 }
 
 between() { awk -v x="$1" -v a="$2" -v b="$3" 'BEGIN { exit !(x >= a && x <= b) }'; }
-now_ms() { awk '{ print int($1 * 1000) }' /proc/uptime; }
+now_ms() {
+	local up
+	read -r up _ </proc/uptime
+	echo $((10#${up/./}0))
+}
 
 # took NAME MIN_MS MAX_MS CMD...: how long CMD takes; no upper bound where the
 # clock is the machine's.
@@ -60,7 +64,7 @@ look() {
 	local wrong=0 count=0 hash
 	while IFS='=' read -r name line; do
 		count=$((count + 1))
-		[ "$(of h0 "$name")" = "$line" ] || wrong=$((wrong + 1))
+		[ "$(<"/sys/block/h0/hddsim/$name")" = "$line" ] || wrong=$((wrong + 1))
 	done <<<"$(of h0 params)"
 	t_run "every_parameter_has_its_file" test "$wrong" = 0 -a "$count" -gt 25
 	hash=$(of h0 params_hash)

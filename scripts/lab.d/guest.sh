@@ -59,12 +59,14 @@ guest_boot() {
 	# Host programs, if they were built.
 	[ ! -d "$(build_dir host)/target" ] || binds+=(-r "$(build_dir host)/target:cargo")
 	if [ "$flavour" = stock ]; then
+		# no_timer_check: on a busy machine the kernel thinks that its timer does
+		# not work, and panics.
 		in_root "${binds[@]}" -b "$dir:work" -r "$INITRD:debs" -- \
 			qemu-system-x86_64 -accel tcg,thread=multi -cpu max \
 			-smp "${ERAID_GUEST_CPUS:-2}" -m "${ERAID_GUEST_MEM:-2048}" \
 			-display none -monitor none -no-reboot -nodefaults \
 			-kernel "/usr/lib/modules/$KABI/vmlinuz" -initrd /lab/debs/initrd \
-			-append "console=ttyS0 panic=-1 quiet printk.devkmsg=on hung_task_timeout_secs=60" \
+			-append "console=ttyS0 panic=-1 quiet printk.devkmsg=on hung_task_timeout_secs=60 no_timer_check" \
 			-fsdev local,id=root,path=/,security_model=none,readonly=on,multidevs=remap \
 			-device virtio-9p-pci,fsdev=root,mount_tag=root \
 			-serial file:/lab/work/kernel.log -serial stdio

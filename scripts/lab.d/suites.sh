@@ -58,9 +58,12 @@ suite_end() { # FLAVOUR SUITE RC
 	fi
 }
 
+# Seconds that a guest may take to boot, or between two suites.
+BETWEEN=$((180 * ${ERAID_TIMEOUT_SCALE:-1}))
+
 # Read a guest's output from descriptor 4 until it ends. Sets DONE_SUITES.
 read_guest() { # FLAVOUR DIR GUEST-PID
-	local flavour=$1 dir=$2 pid=$3 line suite='' name rest deadline=$((SECONDS + 120)) rc diag=()
+	local flavour=$1 dir=$2 pid=$3 line suite='' name rest deadline=$((SECONDS + BETWEEN)) rc diag=()
 	lap
 	while :; do
 		rc=0
@@ -124,7 +127,7 @@ read_guest() { # FLAVOUR DIR GUEST-PID
 			lane_show
 			DONE_SUITES+=("$suite")
 			suite=
-			deadline=$((SECONDS + 120))
+			deadline=$((SECONDS + BETWEEN))
 			;;
 		'#LAB '*) ;;
 		'# '*) diag+=("$line") ;;
