@@ -137,6 +137,9 @@ flush_and_fua() {
 }
 
 start
+flush_and_fua 0 3
+flush_and_fua 1 2
+flush_and_fua 5 4
 read_errors 5 4
 read_errors 1 2
 read_error_r0
@@ -144,7 +147,4 @@ write_errors 5 4
 write_errors 1 2
 flush_error 5 4
 flush_error 1 2
-flush_and_fua 0 3
-flush_and_fua 1 2
-flush_and_fua 5 4
 finish

@@ -273,12 +273,12 @@ write_all() { dd if="$1" of="$NODE" bs="$LENGTH" seek="$START" oflag=direct,seek
 pool_is_full() { attr pool | awk '{ exit !($2 == $4 + 0 && $6 == $8 + 0) }'; }
 
 start
+late_answers_test
 idle_test
 commit_read_test
 two_hang_test
 first_write_test
 many_readers_test
-late_answers_test
 stuck_test 5 5
 stuck_test 1 2
 finish
