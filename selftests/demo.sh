@@ -7,18 +7,8 @@
 # and every file is compared with its checksum at each step.
 set -u
 
-say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
-tell() { printf '   %s\n' "$*"; }
-show() { sed 's/^/   | /'; }
-t_note() { tell "$*"; }
-t_bail() {
-	echo "   demo stopped: $*"
-	exit 1
-}
-need_block_dev() {
-	local node
-	for node in "$@"; do [ -b "$node" ] || t_bail "$node is not a block device"; done
-}
+# shellcheck source=/dev/null
+. ./demo_helpers.sh
 # shellcheck source=/dev/null
 . ./lib.sh
 
@@ -49,8 +39,6 @@ events_off() {
 }
 
 # --- measuring ----------------------------------------------------------------
-
-field() { sed -n "s/.*\b$1=\([0-9.]*\).*/\1/p" <<<"$2"; }
 
 # check_files: reads every file from the disks, not from memory; sets WRONG to
 # what is wrong and TOOK to the milliseconds it took.
@@ -178,5 +166,5 @@ table
 echo
 tell "Each disk answers after $FAST_MS ms, the slow one after $SLOW_MS ms. A read that needs the slow disk"
 tell "waits for it, until it sits out: then the other five compute what it holds."
-tell "The demo took $((SECONDS - SINCE)) s."
+tell "This act took $((SECONDS - SINCE)) s."
 [ $BAD = 0 ] || t_bail "files were wrong"

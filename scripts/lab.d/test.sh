@@ -124,12 +124,7 @@ cmd_soak() {
 	cmd_test "$@"
 }
 
-cmd_bench() {
-	say "There are no benchmarks yet: runs against md in simulated time come later."
-	exit 2
-}
-
 cmd_demo() {
-	[ -f "$REPO/selftests/demo.sh" ] || die "there is no selftests/demo.sh yet"
 	cmd_shell stock "$@" -- 'cd /lab/repo/selftests && exec bash ./demo.sh'
+	cmd_shell tt "$@" -- 'cd /lab/repo/selftests && exec bash ./demo_exact.sh'
 }

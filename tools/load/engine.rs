@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The loops: when requests go out, and how their times are taken.
+//!
+//! The clock is read once after each submission and once after each sleep: a look at it is a
+//! system call where time is simulated.
 
 use crate::recorder::{Outcome, Recorder};
 use crate::request::Request;
@@ -14,7 +17,7 @@ pub trait Queue {
     /// Time since the start of the run.
     fn now(&self) -> Nanos;
     /// Hands over a request, known by `tag` from now on. Returns when it was taken, which may
-    /// be late when the device is full.
+    /// be late when the device is full; other requests complete meanwhile.
     fn submit(&mut self, tag: usize, request: &Request) -> io::Result<()>;
     /// Sleeps until a request completes or `timeout` is over (never, without one; never zero);
     /// adds what completed to `done`.
@@ -26,6 +29,8 @@ pub trait Queue {
 pub struct Completion {
     /// The tag it was submitted by.
     pub tag: usize,
+    /// When it ended.
+    pub at: Nanos,
     /// Bytes carried, or the negative error number.
     pub result: i64,
 }
@@ -69,8 +74,8 @@ impl<'a, Q: Queue> InFlight<'a, Q> {
         self.free.is_empty()
     }
 
-    /// Submits the next request; there must be room.
-    fn submit(&mut self, request: Request) -> io::Result<()> {
+    /// Submits the next request, for which there must be room; returns the time after that.
+    fn submit(&mut self, request: Request) -> io::Result<Nanos> {
         let Some(tag) = self.free.pop() else {
             return Err(io::Error::other("no room for a request"));
         };
@@ -83,14 +88,13 @@ impl<'a, Q: Queue> InFlight<'a, Q> {
         });
         self.recorder.submitted(self.next_number, now, self.count());
         self.next_number += 1;
-        Ok(())
+        Ok(now)
     }
 
-    /// Sleeps until something completes or the time is over; returns how many completed.
-    fn wait(&mut self, timeout: Option<Nanos>) -> io::Result<usize> {
+    /// Sleeps until something completes or `timeout` is over; returns the time after that.
+    fn wait(&mut self, timeout: Option<Nanos>) -> io::Result<Nanos> {
         self.done.clear();
         self.queue.wait(timeout, &mut self.done)?;
-        let now = self.queue.now();
         for done in &self.done {
             let pending = self.pending.get_mut(done.tag).and_then(Option::take);
             let pending = pending.ok_or_else(|| io::Error::other("an unknown completion"))?;
@@ -99,11 +103,11 @@ impl<'a, Q: Queue> InFlight<'a, Q> {
                 number: pending.number,
                 request: pending.request,
                 lag: pending.lag,
-                latency: now.since(pending.request.due),
+                latency: done.at.since(pending.request.due),
                 result: done.result,
             })?;
         }
-        Ok(self.done.len())
+        Ok(self.queue.now())
     }
 }
 
@@ -115,18 +119,13 @@ pub fn open_loop<Q: Queue>(
     recorder: &mut Recorder,
 ) -> io::Result<()> {
     let mut flight = InFlight::new(queue, recorder);
+    let mut now = flight.queue.now();
     for request in requests {
-        loop {
-            let now = flight.queue.now();
-            if now < request.due {
-                flight.wait(Some(request.due - now))?;
-            } else if flight.is_full() {
-                flight.wait(None)?;
-            } else {
-                break;
-            }
+        while now < request.due || flight.is_full() {
+            let early = (now < request.due).then(|| request.due - now);
+            now = flight.wait(early)?;
         }
-        flight.submit(request)?;
+        now = flight.submit(request)?;
     }
     while flight.count() > 0 {
         flight.wait(None)?;
@@ -142,15 +141,20 @@ pub fn closed_loop<Q: Queue>(
     recorder: &mut Recorder,
 ) -> io::Result<()> {
     let mut flight = InFlight::new(queue, recorder);
-    let mut room = flight.queue.depth();
+    let mut now = flight.queue.now();
     loop {
-        for request in requests.by_ref().take(room) {
-            let due = flight.queue.now();
-            flight.submit(Request { due, ..request })?;
+        while !flight.is_full() {
+            let Some(request) = requests.next() else {
+                break;
+            };
+            now = flight.submit(Request {
+                due: now,
+                ..request
+            })?;
         }
         if flight.count() == 0 {
             return Ok(());
         }
-        room = flight.wait(None)?;
+        now = flight.wait(None)?;
     }
 }

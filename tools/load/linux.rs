@@ -4,7 +4,8 @@
 //!
 //! Asynchronous I/O is the old kind (io_submit, include/uapi/linux/aio_abi.h) on purpose: io_uring
 //! marks the bios of its first try REQ_NOWAIT, which md and eRAID handle in another way than the
-//! reads of ordinary programs.
+//! reads of ordinary programs. io_submit may sleep, when a device is full; so a thread of its own
+//! looks at what completes, and completions have their right times all the same.
 #![allow(unsafe_code)]
 
 use crate::engine::{Completion, Queue};
@@ -15,7 +16,9 @@ use std::alloc::{alloc_zeroed, dealloc, handle_alloc_error, Layout};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
-use std::time::Instant;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 /// More than any device asks of buffers.
 const ALIGNMENT: usize = 4096;
@@ -62,13 +65,14 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // SAFETY: It was allocated with this layout; `Aio` drops its context before its scratch,
-        // and with the context gone no request uses the memory.
+        // SAFETY: It was allocated with this layout. `Aio` ends its context before its fields are
+        // dropped, and with the context gone no request uses the memory.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }
 
 /// The kernel's context of asynchronous requests.
+#[derive(Clone, Copy)]
 struct Context(libc::c_ulong);
 
 impl Context {
@@ -84,19 +88,98 @@ impl Context {
         }
         Ok(Context(context))
     }
-}
 
-impl Drop for Context {
-    fn drop(&mut self) {
-        // SAFETY: The context is ours. The call waits for the requests under way.
+    /// Sleeps until a request completes; returns how many `events` were filled in, none when it
+    /// was interrupted.
+    fn events(self, events: &mut [IoEvent; BATCH]) -> io::Result<usize> {
+        let no_timeout = std::ptr::null::<libc::timespec>();
+        // SAFETY: The kernel writes at most BATCH events, of the layout that it defines.
+        let count = unsafe {
+            libc::syscall(
+                libc::SYS_io_getevents,
+                self.0,
+                1i64,
+                BATCH as i64,
+                events.as_mut_ptr(),
+                no_timeout,
+            )
+        };
+        usize::try_from(count).or_else(|_| {
+            let error = io::Error::last_os_error();
+            match error.kind() {
+                io::ErrorKind::Interrupted => Ok(0),
+                _ => Err(error),
+            }
+        })
+    }
+
+    /// Ends the context once the requests under way are over. Its number is not valid any more.
+    fn destroy(self) {
+        // SAFETY: The call touches no memory of ours.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.0) };
     }
 }
 
-/// A device's asynchronous requests. The fields' order matters: the context goes first, and with
-/// it all requests that use the memory.
+/// What has completed and was not asked for yet.
+#[derive(Default)]
+struct Completed {
+    list: Vec<Completion>,
+    /// Why there will be no more.
+    ended: Option<io::Error>,
+}
+
+/// Where the thread puts what completes.
+#[derive(Default)]
+struct Mailbox {
+    completed: Mutex<Completed>,
+    arrived: Condvar,
+}
+
+impl Mailbox {
+    /// A thread that panicked with the lock has left nothing half done.
+    fn lock(&self) -> MutexGuard<'_, Completed> {
+        self.completed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Collects completions until the context ends.
+fn collect(context: Context, start: Instant, mailbox: &Mailbox) {
+    let mut events = [IoEvent::default(); BATCH];
+    loop {
+        let result = context.events(&mut events);
+        let at = since(start);
+        let mut completed = mailbox.lock();
+        match result {
+            Ok(count) => completed
+                .list
+                .extend(events.iter().take(count).map(|event| Completion {
+                    tag: event.data as usize,
+                    at,
+                    result: event.res,
+                })),
+            Err(error) => completed.ended = Some(error),
+        }
+        let ended = completed.ended.is_some();
+        drop(completed);
+        mailbox.arrived.notify_one();
+        if ended {
+            return;
+        }
+    }
+}
+
+/// A run of 500 years is not foreseen.
+fn since(start: Instant) -> Nanos {
+    Nanos(start.elapsed().as_nanos() as u64)
+}
+
+/// A device's asynchronous requests.
 pub struct Aio<'a> {
     context: Context,
+    collector: Option<JoinHandle<()>>,
+    mailbox: Arc<Mailbox>,
     reads: Scratch,
     writes: Scratch,
     longest: u32,
@@ -108,15 +191,21 @@ pub struct Aio<'a> {
 impl<'a> Aio<'a> {
     /// Up to `depth` requests of up to `longest` bytes; the clock starts.
     pub fn new(device: &'a Device, depth: u32, longest: u32) -> io::Result<Self> {
-        Ok(Aio {
+        let mut aio = Aio {
             context: Context::new(depth)?,
+            collector: None,
+            mailbox: Arc::default(),
             reads: Scratch::new(longest as usize)?,
             writes: Scratch::new(longest as usize)?,
             longest,
             device,
             depth,
             start: Instant::now(),
-        })
+        };
+        let (context, start, mailbox) = (aio.context, aio.start, Arc::clone(&aio.mailbox));
+        let collector = thread::Builder::new().spawn(move || collect(context, start, &mailbox));
+        aio.collector = Some(collector?);
+        Ok(aio)
     }
 
     fn control_block(&self, tag: usize, request: &Request) -> libc::iocb {
@@ -136,14 +225,24 @@ impl<'a> Aio<'a> {
     }
 }
 
+impl Drop for Aio<'_> {
+    fn drop(&mut self) {
+        // With the context gone no request uses the scratch memory, and the thread ends.
+        self.context.destroy();
+        if let Some(collector) = self.collector.take() {
+            // It has no result, and if it panicked it has said so.
+            let _ = collector.join();
+        }
+    }
+}
+
 impl Queue for Aio<'_> {
     fn depth(&self) -> usize {
         self.depth as usize
     }
 
     fn now(&self) -> Nanos {
-        // A run of 500 years is not foreseen.
-        Nanos(self.start.elapsed().as_nanos() as u64)
+        since(self.start)
     }
 
     fn submit(&mut self, tag: usize, request: &Request) -> io::Result<()> {
@@ -162,35 +261,23 @@ impl Queue for Aio<'_> {
     }
 
     fn wait(&mut self, timeout: Option<Nanos>, done: &mut Vec<Completion>) -> io::Result<()> {
-        let mut events = [IoEvent::default(); BATCH];
-        let time = timeout.map(|time| libc::timespec {
-            tv_sec: (time.0 / 1_000_000_000) as i64,
-            tv_nsec: (time.0 % 1_000_000_000) as i64,
-        });
-        let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: The kernel writes at most BATCH events, of the layout that it defines, and
-        // reads the time, if there is one.
-        let count = unsafe {
-            libc::syscall(
-                libc::SYS_io_getevents,
-                self.context.0,
-                1i64,
-                BATCH as i64,
-                events.as_mut_ptr(),
-                time,
-            )
-        };
-        let Ok(count) = usize::try_from(count) else {
-            let error = io::Error::last_os_error();
-            return match error.kind() {
-                io::ErrorKind::Interrupted => Ok(()),
-                _ => Err(error),
+        let mut completed = self.mailbox.lock();
+        if completed.list.is_empty() && completed.ended.is_none() {
+            let arrived = &self.mailbox.arrived;
+            completed = match timeout {
+                Some(time) => arrived
+                    .wait_timeout(completed, Duration::from_nanos(time.0))
+                    .map(|(completed, _)| completed)
+                    .unwrap_or_else(|poisoned| poisoned.into_inner().0),
+                None => arrived
+                    .wait(completed)
+                    .unwrap_or_else(PoisonError::into_inner),
             };
-        };
-        done.extend(events.iter().take(count).map(|event| Completion {
-            tag: event.data as usize,
-            result: event.res,
-        }));
-        Ok(())
+        }
+        done.append(&mut completed.list);
+        match completed.ended.take() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
     }
 }

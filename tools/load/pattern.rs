@@ -22,8 +22,8 @@ pub struct PatternArgs {
     /// Requests begin at multiples of this many bytes; the size unless given.
     #[arg(long, value_parser = parse)]
     pub align: Option<u64>,
-    /// One after the other from the start, and again, instead of anywhere.
-    #[arg(long)]
+    /// One right behind the other from the start, and again, instead of anywhere.
+    #[arg(long, conflicts_with = "align")]
     pub sequential: bool,
     /// Writes among 100 requests; they destroy what the device holds.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
@@ -156,7 +156,8 @@ mod tests {
 
     #[test]
     fn sequential_goes_round() {
-        let mut args = args(256 << 10, 256 << 10);
+        let mut args = args(256 << 10, 4096);
+        args.align = None;
         args.sequential = true;
         args.part.offset = 256 << 10;
         let mut pattern = Pattern::on(&args, SIZE, 4096).unwrap();

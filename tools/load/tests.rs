@@ -17,6 +17,8 @@ use std::io;
 /// while somebody waits.
 struct Server {
     depth: usize,
+    /// Submitting sleeps while so many are under way, as on a device without a free tag.
+    tags: usize,
     service: Nanos,
     clock: Nanos,
     /// What it has, with the times of their ends.
@@ -31,6 +33,7 @@ impl Server {
     fn new(depth: usize, service: u64) -> Self {
         Server {
             depth,
+            tags: usize::MAX,
             service: Nanos(service),
             clock: Nanos(0),
             queue: VecDeque::new(),
@@ -52,6 +55,13 @@ impl Queue for Server {
 
     fn submit(&mut self, tag: usize, request: &Request) -> io::Result<()> {
         assert!(self.queue.len() < self.depth);
+        let under_way = |server: &Server| {
+            let ends = server.queue.iter().map(|&(_, ends, _)| ends);
+            ends.filter(|&ends| ends > server.clock).collect::<Vec<_>>()
+        };
+        while under_way(self).len() >= self.tags {
+            self.clock = under_way(self)[0];
+        }
         self.free_at = self.free_at.max(self.clock) + self.service;
         let failed = self.bad == Some(request.offset);
         let result = if failed { -5 } else { request.length.into() };
@@ -75,7 +85,8 @@ impl Queue for Server {
                 break;
             }
             self.queue.pop_front();
-            done.push(Completion { tag, result });
+            let at = ends;
+            done.push(Completion { tag, at, result });
         }
         Ok(())
     }
@@ -120,6 +131,17 @@ fn a_full_device_shows_as_lag_and_in_the_latency() {
     assert_eq!(summary.latency.max(), Nanos(280));
     assert_eq!(summary.latency.mean(), Nanos((100 + 190 + 280) / 3));
     assert_eq!(summary.in_flight_max, 1);
+}
+
+#[test]
+fn a_submission_that_sleeps_hides_no_completion() {
+    let mut server = Server::new(8, 100);
+    server.tags = 1;
+    let summary = run_open(&mut server, &[0, 10, 20], 0);
+    // Taken at 0, 100, 200 as above; the first two complete while others are submitted.
+    assert_eq!(summary.lag.max(), Nanos(180));
+    assert_eq!(summary.latency.mean(), Nanos((100 + 190 + 280) / 3));
+    assert_eq!(summary.latency.max(), Nanos(280));
 }
 
 #[test]

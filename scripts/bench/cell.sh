@@ -1,0 +1,110 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# One cell of a benchmark, in a guest of its own: six model drives, an array
+# (STACK: md or eraid), one load. CELL is a line of a .cells file, which says
+# what the words mean. Prints KEY=VALUE lines, then the histogram of latencies.
+set -u
+cd /lab/repo/selftests || exit 1
+t_note() { printf '# %s\n' "$*"; }
+t_bail() {
+	echo "failed: $*"
+	exit 1
+}
+need_block_dev() {
+	local node
+	for node in "$@"; do [ -b "$node" ] || t_bail "$node is not a block device"; done
+}
+# shellcheck source=/dev/null
+. ./lib.sh
+
+readonly SIM=/sys/class/eraid-hddsim DRIVES=6 CHOSEN=2
+declare -A SET=() # what the line sets, by key
+
+# The array's own name for a device node does not matter here.
+md_create() {
+	MDADM_NO_UDEV=1 mdadm --create /dev/md0 --run --metadata=1.2 --level=5 \
+		--raid-devices=$DRIVES --chunk=8 --layout=left-symmetric --bitmap=none \
+		--assume-clean "${MEMBERS[@]}" >"$WORK/mdadm" 2>&1 || t_bail "$(<"$WORK/mdadm")"
+	NODE=/dev/md0
+	need_block_dev $NODE
+}
+
+md_fail() {
+	mdadm "$NODE" --fail "$1" >"$WORK/mdadm" 2>&1 || t_bail "$(<"$WORK/mdadm")"
+	[ "$(</sys/block/md0/md/degraded)" = 1 ] || t_bail "$1 did not fail"
+}
+
+eraid_create() {
+	must insmod "$ERAID_KO"
+	must array_create bench level=5 chunk=8K assume_clean=1
+}
+
+eraid_fail() {
+	member_fail "$1"
+	wait_until 5 attr_is degraded 1 || t_bail "$1 did not fail"
+}
+
+drives_create() {
+	local i
+	must insmod "$ERAID_HDDSIM_KO"
+	MEMBERS=()
+	for ((i = 0; i < DRIVES; i++)); do
+		must store $SIM/create "name=h$i seed=$((SEED * 100 + i))"
+		# As many requests as the load may have under way: nobody waits for a tag.
+		echo mq-deadline >"/sys/block/h$i/queue/scheduler" || t_bail "no mq-deadline"
+		echo 2048 >"/sys/block/h$i/queue/nr_requests" || t_bail "nr_requests"
+		MEMBERS+=("/dev/h$i")
+	done
+	need_block_dev "${MEMBERS[@]}"
+}
+
+# Only when the array is there: it must not take ages to make.
+drives_set() {
+	local key i
+	for key in "${!SET[@]}"; do
+		case $key in
+		all.*)
+			for ((i = 0; i < DRIVES; i++)); do
+				must store "/sys/block/h$i/hddsim/${key#all.}" "${SET[$key]}"
+			done
+			;;
+		one.*) must store "/sys/block/h$CHOSEN/hddsim/${key#one.}" "${SET[$key]}" ;;
+		esac
+	done
+	# Where the heads are and what comes next of the failures is the same for
+	# every array.
+	for ((i = 0; i < DRIVES; i++)); do must store "/sys/block/h$i/hddsim/reset" 1; done
+}
+
+for word in ${CELL#* }; do SET[${word%%=*}]=${word#*=}; done
+# Every medium error prints a line.
+dmesg -n 1
+drives_create
+${STACK}_create
+if [ -n "${SET[fail]:-}" ]; then "${STACK}_fail" "${MEMBERS[CHOSEN]}"; fi
+# md and eRAID write their metadata some time after they start.
+sleep 5
+drives_set
+
+load=("$NODE" --size "${SET[size]}" --count "${SET[count]}"
+	--warm-up "${SET[warm_up]:-0}" --seed "$SEED" --histogram "$WORK/histogram")
+if [ -n "${SET[sequential]:-}" ]; then load+=(--sequential); else load+=(--align 8K); fi
+if [ -n "${SET[in_flight]:-}" ]; then
+	load=(closed "${load[@]}" --in-flight "${SET[in_flight]}")
+else
+	load=(poisson "${load[@]}" --every "${SET[every]}")
+fi
+if [ -n "${SET[stall]:-}" ]; then
+	(sleep "${SET[stall]%:*}" && echo "${SET[stall]#*:}" >"/sys/block/h$CHOSEN/hddsim/stall_ms") &
+fi
+echo "cell=${CELL%% *} array=$STACK drive_seed=$SEED kernel=$(uname -r)" \
+	"drives=$(cat /sys/block/h*/hddsim/params_hash | sha256sum | cut -c 1-16)"
+"$ERAID_TOOLS/eraid-load" "${load[@]}" 2>&1
+status=$?
+# Requests that failed are a result too.
+[ $status -le 1 ] || t_bail "eraid-load: status $status"
+for ((i = 0; i < DRIVES; i++)); do
+	echo "h$i=$(tr ' \n' '=,' <"/sys/block/h$i/hddsim/counters")"
+done
+cat "$WORK/histogram"

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# lab bench: benchmarks in simulated time, each cell in a guest of its own.
+#
+# The command is called by name; the other parts set what is used here.
+# shellcheck disable=SC2317,SC2154
+
+readonly BENCHES=(baseline)
+
+# Wall time in which a cell must be done, seconds.
+readonly CELL_SECONDS=300
+
+report_build() {
+	in_root_cargo cargo build -p eraid-report >"$LOG/report-build.log" 2>&1 </dev/null ||
+		die "eraid-report does not build" "read $LOG/report-build.log"
+}
+
+# report RAW OUT ARGUMENTS...: eraid-report, with these directories as
+# /lab/guest and /lab/work.
+report() {
+	local raw=$1 out=$2
+	shift 2
+	in_root -r "$(build_dir host)/target:cargo" -r "$REPO:repo" -r "$raw:guest" -b "$out:work" -- \
+		/lab/cargo/debug/eraid-report "$@"
+}
+
+# cell_run LINE ARRAY FILE: one boot; its output becomes FILE.
+cell_run() {
+	local line=$1 array=$2 file=$3 dir pid text status='' start=$SECONDS
+	local deadline=$((SECONDS + CELL_SECONDS * ${ERAID_TIMEOUT_SCALE:-1}))
+	dir=$(guest_dir tt)
+	guest_modules tt "$dir"
+	guest_env tt "CELL=$line" "STACK=$array" "SEED=${BENCH_SEED}" >"$dir/job/env"
+	echo 'exec bash /lab/repo/scripts/bench/cell.sh' >"$dir/job/command"
+	mkfifo "$dir/out"
+	guest_boot tt "$dir" </dev/null >"$dir/out" 2>&1 &
+	pid=$!
+	exec 4<"$dir/out"
+	while IFS= read -r -t $((deadline > SECONDS ? deadline - SECONDS : 1)) -u 4 text; do
+		case $text in
+		'#LAB status '*) status=${text##* } ;;
+		'#LAB down') break ;;
+		'#LAB '*) ;;
+		*) printf '%s\n' "$text" ;;
+		esac
+	done >"$file.new"
+	exec 4<&-
+	guest_kill "$pid"
+	if [ "$status" != 0 ]; then
+		mv "$file.new" "$file.failed"
+		cp "$dir/kernel.log" "$file.kernel.log"
+		cell_failed "$file" "${status:-no end in $((SECONDS - start)) s}"
+		return 1
+	fi
+	rm -rf "$dir"
+	mv "$file.new" "$file"
+	cell_say "$file" $((SECONDS - start))
+}
+
+cell_failed() { # FILE STATUS
+	note "$(basename "$1"): FAILED, status $2: $(tail -n 1 "$1.failed")"
+	note "  its output: $1.failed"
+	note "  the guest's kernel log: $1.kernel.log"
+}
+
+cell_say() { # FILE SECONDS
+	awk -v name="$(basename "$1")" -v took="$2" '
+		/^mode=/ {
+			for (i = 1; i <= NF; i++) { split($i, pair, "="); v[pair[1]] = pair[2] }
+			printf "   %-26s mean %10.1f ms, 99%% %10.1f ms, %8.1f /s, %7.1f MB/s %6d s\n",
+				name, v["mean_us"] / 1e3, v["p99_us"] / 1e3, v["rate"], v["MBps"], took
+		}' "$1" >&3
+}
+
+# All cells on both arrays, as many guests at a time as there are processors.
+cells_run() { # RAW; the cells' lines on standard input
+	local raw=$1 line name array slots
+	slots=$(nproc)
+	while IFS= read -r line; do
+		name=${line%% *}
+		for array in md eraid; do
+			case "$line " in *' only=md '*) [ $array = md ] || continue ;; esac
+			cell_slot "$slots"
+			cell_run "$line" $array "$raw/$name.$array" &
+			case $line in *' repeat=1'*)
+				cell_slot "$slots"
+				cell_run "$line" $array "$raw/$name.$array.again" &
+				;;
+			esac
+		done
+	done
+	wait
+}
+
+cell_slot() { while [ "$(jobs -rp | wc -l)" -ge "$1" ]; do wait -n || :; done; }
+
+# Whether everything that ran twice gave the same digits, and all cells ended.
+cells_check() { # RAW
+	local again bad=0 same=0 file
+	for again in "$1"/*.again; do
+		[ -e "$again" ] || continue
+		if cmp -s "$again" "${again%.again}"; then
+			same=$((same + 1))
+		else
+			note "NOT REPEATABLE: $again differs from $(basename "${again%.again}")"
+			bad=1
+		fi
+	done
+	[ $same = 0 ] || note "$same cells ran twice with the same digits"
+	for file in "$1"/*.failed; do [ ! -e "$file" ] || bad=1; done
+	return $bad
+}
+
+# lab bench NAME [--out DIR] [SEED=N] [CELL...]
+cmd_bench() {
+	local name=${1:-} cells=() out='' raw table rc=0
+	local known="scripts/lab bench NAME, one of: ${BENCHES[*]}"
+	[ $# -gt 0 ] || die "which benchmark?" "$known"
+	case " ${BENCHES[*]} " in
+	*" $name "*) shift ;;
+	*) die "there is no benchmark '$name'" "$known" ;;
+	esac
+	BENCH_SEED=1
+	while [ $# -gt 0 ]; do
+		case $1 in
+		--out) out=${2:-}; [ -d "$out" ] || die "--out wants a directory that exists"; shift ;;
+		SEED=*) BENCH_SEED=${1#*=} ;;
+		-*) die "bench knows no option $1" ;;
+		*) cells+=("$1") ;;
+		esac
+		shift
+	done
+	[[ $BENCH_SEED =~ ^[0-9]{1,9}$ ]] || die "SEED=$BENCH_SEED is no seed" "SEED=1, SEED=2, ..."
+	table=scripts/bench/$name.cells
+	raw=$LOG/bench-$name
+	# Trying some cells does not cost the results of all.
+	[ ${#cells[@]} = 0 ] || raw+=-some
+	exec {running}>"$raw.lock"
+	flock -n "$running" || die "this benchmark is running already" "wait for it"
+	out=$(realpath "${out:-$raw}")
+	rm -rf "$raw"
+	mkdir -p "$raw"
+	say "-- bench $name: $(sed -n 's/^# About: //p' "$REPO/$table")"
+	base_setup
+	kernel_setup tt
+	module_build tt
+	tools_build
+	report_build
+	report "$raw" "$out" cells "/lab/repo/$table" "${cells[@]}" >"$raw/cells" ||
+		die "bad cells" "see $table"
+	note "$(wc -l <"$raw/cells") cells on md and on eRAID, seed $BENCH_SEED; each is one boot"
+	cells_run "$raw" <"$raw/cells"
+	cells_check "$raw" || rc=1
+	report "$raw" "$out" write /lab/guest/cells /lab/guest /lab/work --name "$name" >&3 || rc=1
+	say "   report: $out/$name.md, $out/$name.csv, $out/$name-*.svg"
+	if [ $rc = 0 ]; then
+		say "   what $table wants of md is met"
+	else
+		say "   NOT all that $table wants is met, see above"
+	fi
+	return $rc
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The table of cells: what is run, and what md must show.
+
+use std::str::FromStr;
+
+/// What a group of cells is about; decides its table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Drives of exactly the same speed, as those of the reference.
+    Same,
+    /// All drives alike, with and without retries.
+    Normal,
+    /// The same at half the load.
+    Calm,
+    /// One member failed.
+    Degraded,
+    /// One drive is bad.
+    One,
+    /// One drive is bad, and the load is more than it can do.
+    Burst,
+    /// Throughput at a fixed number of requests under way.
+    Closed,
+    /// Throughput of large sequential reads.
+    Stream,
+}
+
+/// All groups in the order of the report, with the words of the cells' table.
+pub const GROUPS: [(&str, Group); 8] = [
+    ("same", Group::Same),
+    ("normal", Group::Normal),
+    ("calm", Group::Calm),
+    ("degraded", Group::Degraded),
+    ("one", Group::One),
+    ("burst", Group::Burst),
+    ("closed", Group::Closed),
+    ("stream", Group::Stream),
+];
+
+/// What a group's numbers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// Latency in milliseconds; less is better.
+    Latency,
+    /// Requests in a second.
+    Rate,
+    /// 10^6 bytes in a second.
+    Megabytes,
+}
+
+impl Group {
+    /// What its numbers are.
+    pub fn measure(self) -> Measure {
+        match self {
+            Group::Closed => Measure::Rate,
+            Group::Stream => Measure::Megabytes,
+            _ => Measure::Latency,
+        }
+    }
+}
+
+/// A mean and a 99th percentile in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MeanAndTail {
+    /// The mean.
+    pub mean: f64,
+    /// The 99th percentile.
+    pub p99: f64,
+}
+
+/// One cell.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// Its name.
+    pub name: String,
+    /// The table it belongs to.
+    pub group: Group,
+    /// What is the matter with the drives, in words.
+    pub label: String,
+    /// The size of a request as written: 8K.
+    pub size: String,
+    /// Requests under way, in a closed loop.
+    pub in_flight: Option<u32>,
+    /// What md must show, in the group's measure.
+    pub want: f64,
+    /// What md shows at the 99th percentile in the reference, milliseconds.
+    pub want_p99: Option<f64>,
+    /// How far md may be from `want`, in percent.
+    pub within: Option<f64>,
+    /// What the eRAID authors' real drives showed.
+    pub authors: Option<MeanAndTail>,
+}
+
+/// Keys that others look at.
+const GUEST_KEYS: [&str; 8] = [
+    "every",
+    "count",
+    "warm_up",
+    "sequential",
+    "fail",
+    "stall",
+    "repeat",
+    "only",
+];
+
+/// Reads the table: each cell with its line.
+pub fn parse(text: &str) -> Result<Vec<(String, Cell)>, String> {
+    let mut cells: Vec<(String, Cell)> = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let cell = parse_line(line).map_err(|what| format!("line {}: {what}", index + 1))?;
+        if cells.iter().any(|(_, other)| other.name == cell.name) {
+            return Err(format!("line {}: a second '{}'", index + 1, cell.name));
+        }
+        cells.push((line.into(), cell));
+    }
+    Ok(cells)
+}
+
+fn number<T: FromStr>(key: &str, text: &str) -> Result<T, String> {
+    let number = text.parse();
+    number.map_err(|_| format!("{key}={text} is not a number"))
+}
+
+fn pair(key: &str, text: &str) -> Result<MeanAndTail, String> {
+    let (mean, p99) = text
+        .split_once('/')
+        .ok_or_else(|| format!("{key}={text} is not MEAN/P99"))?;
+    Ok(MeanAndTail {
+        mean: number(key, mean)?,
+        p99: number(key, p99)?,
+    })
+}
+
+fn parse_line(line: &str) -> Result<Cell, String> {
+    let mut words = line.split_whitespace();
+    let name = words.next().ok_or("no name")?;
+    let named = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if !name.chars().all(named) {
+        return Err(format!("'{name}' is not a name"));
+    }
+    let (mut group, mut label, mut size) = (None, None, None);
+    let (mut in_flight, mut want, mut want_p99) = (None, None, None);
+    let (mut within, mut authors) = (None, None);
+    for word in words {
+        let (key, value) = word
+            .split_once('=')
+            .ok_or_else(|| format!("'{word}' is not KEY=VALUE"))?;
+        match key {
+            "group" => {
+                let found = GROUPS.iter().find(|(word, _)| *word == value);
+                group = Some(found.ok_or_else(|| format!("no group '{value}'"))?.1);
+            }
+            "label" => label = Some(value.replace('_', " ")),
+            "size" => size = Some(value.to_string()),
+            "in_flight" => in_flight = Some(number(key, value)?),
+            "want" => want = Some(number(key, value)?),
+            "want_p99" => want_p99 = Some(number(key, value)?),
+            "within" => within = Some(number(key, value)?),
+            "authors" => authors = Some(pair(key, value)?),
+            _ if key.starts_with("all.") || key.starts_with("one.") => (),
+            _ if GUEST_KEYS.contains(&key) => (),
+            _ => return Err(format!("unknown key '{key}'")),
+        }
+    }
+    Ok(Cell {
+        name: name.into(),
+        group: group.ok_or("no group=")?,
+        label: label.ok_or("no label=")?,
+        size: size.ok_or("no size=")?,
+        in_flight,
+        want: want.ok_or("no want=")?,
+        want_p99,
+        within,
+        authors,
+    })
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Plots of latency distributions: the share of requests slower than so many milliseconds.
+//!
+//! That is one minus the cumulative distribution; on a logarithmic scale the tail shows.
+
+use crate::cells::{Group, Measure, GROUPS};
+use crate::outcome::{Array, Bucket, ARRAYS};
+use crate::Row;
+use plotters::prelude::*;
+use std::error::Error;
+use std::io;
+use std::path::Path;
+
+/// A plot that was written.
+pub struct Plot {
+    /// Its title.
+    pub title: String,
+    /// Its file, in the directory of the report.
+    pub file: String,
+}
+
+/// Points whose coordinates are closer than this ratio are one on a plot: a pixel or less.
+const NEAR: f64 = 1.015;
+
+/// Width and height in pixels.
+const SIZE: (u32, u32) = (900, 520);
+
+/// Colours that people who do not see all colours can tell apart (Okabe and Ito, 2008).
+const COLOURS: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(0, 0, 0),
+];
+
+/// Writes the plots: one for each group and size that has latencies.
+pub fn write(rows: &[Row], out: &Path, name: &str) -> io::Result<Vec<Plot>> {
+    let mut plots = Vec::new();
+    for (word, group) in GROUPS {
+        // The first group is about the instrument, which the tables show better.
+        if group.measure() != Measure::Latency || group == Group::Same {
+            continue;
+        }
+        let of_group = |row: &&Row| row.cell.group == group;
+        let mut sizes: Vec<&str> = Vec::new();
+        for row in rows.iter().filter(of_group) {
+            if !sizes.contains(&row.cell.size.as_str()) {
+                sizes.push(&row.cell.size);
+            }
+        }
+        for size in sizes {
+            let rows: Vec<&Row> = rows
+                .iter()
+                .filter(of_group)
+                .filter(|row| row.cell.size == size)
+                .filter(|row| row.md.is_some() || row.eraid.is_some())
+                .collect();
+            if rows.is_empty() {
+                continue;
+            }
+            let plot = Plot {
+                title: format!("{}, {} KiB", title(group), size.trim_end_matches('K')),
+                file: format!("{name}-{word}-{}.svg", size.to_lowercase()),
+            };
+            draw(&plot.title, &out.join(&plot.file), &rows)
+                .map_err(|error| io::Error::other(format!("{}: {error}", plot.file)))?;
+            plots.push(plot);
+        }
+    }
+    Ok(plots)
+}
+
+fn title(group: Group) -> &'static str {
+    match group {
+        Group::Normal => "All drives alike, a request every 8 ms",
+        Group::Calm => "All drives alike, a request every 16 ms",
+        Group::Degraded => "One member failed",
+        Group::One => "One bad drive",
+        _ => "One bad drive, overload",
+    }
+}
+
+/// The curve: at each bucket's end, the share of requests beyond it. The last point, where the
+/// share is zero, has no place on a logarithmic scale.
+fn curve(histogram: &[Bucket]) -> Vec<(f64, f64)> {
+    let all: u64 = histogram.iter().map(|bucket| bucket.count).sum();
+    let first = histogram.first().map(|bucket| (bucket.from_ms, 1.0));
+    let mut points: Vec<(f64, f64)> = first.into_iter().collect();
+    let mut left = all;
+    for bucket in histogram {
+        left -= bucket.count;
+        let point = (bucket.to_ms, left as f64 / all as f64);
+        let far = |last: &(f64, f64)| point.0 / last.0 > NEAR || last.1 / point.1 > NEAR;
+        if left > 0 && points.last().is_none_or(far) {
+            points.push(point);
+        }
+    }
+    points
+}
+
+fn draw(title: &str, path: &Path, rows: &[&Row]) -> Result<(), Box<dyn Error>> {
+    let mut curves = Vec::new();
+    for (row, colour) in rows.iter().zip(COLOURS.iter().cycle()) {
+        for array in ARRAYS {
+            if let Some(outcome) = row.on(array) {
+                let label = format!("{}, {}", row.cell.label, array.name());
+                curves.push((label, array, *colour, curve(&outcome.histogram)));
+            }
+        }
+    }
+    let points = || curves.iter().flat_map(|(_, _, _, points)| points);
+    let from = points()
+        .map(|point| point.0)
+        .fold(f64::MAX, f64::min)
+        .max(0.1);
+    let to = points().map(|point| point.0).fold(from * 10.0, f64::max);
+
+    let area = SVGBackend::new(path, SIZE).into_drawing_area();
+    area.fill(&WHITE)?;
+    let mut chart = ChartBuilder::on(&area)
+        .caption(title, ("sans-serif", 20))
+        .margin(12)
+        .x_label_area_size(44)
+        .y_label_area_size(64)
+        .build_cartesian_2d((from..to).log_scale(), (1e-4..1.0f64).log_scale())?;
+    chart
+        .configure_mesh()
+        .x_desc("latency, ms (simulated)")
+        .y_desc("share of requests that took longer")
+        .x_label_formatter(&|ms| {
+            if *ms < 1.0 {
+                format!("{ms:.1}")
+            } else {
+                format!("{ms:.0}")
+            }
+        })
+        .y_label_formatter(&|share| format!("{}%", share * 100.0))
+        .light_line_style(WHITE)
+        .draw()?;
+    for (label, array, colour, points) in curves {
+        let points = points.into_iter().filter(|point| point.1 >= 1e-4);
+        // md wide and pale, eRAID a thin line that stays visible on top of it.
+        let style = match array {
+            Array::Md => colour.mix(0.35).stroke_width(5),
+            Array::Eraid => colour.stroke_width(2),
+        };
+        chart
+            .draw_series(LineSeries::new(points, style))?
+            .label(label)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 24, y)], style));
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::LowerLeft)
+        .legend_area_size(30)
+        .background_style(WHITE.mix(0.85))
+        .border_style(BLACK.mix(0.3))
+        .draw()?;
+    area.present()?;
+    Ok(())
+}
