@@ -84,19 +84,22 @@ fn title(group: Group) -> &'static str {
     }
 }
 
-/// The curve: at each bucket's end, the share of requests beyond it. The last point, where the
-/// share is zero, has no place on a logarithmic scale.
+/// The curve: the share of requests beyond each bucket's end, level where there are none. The last
+/// point, where the share is zero, has no place on a logarithmic scale.
 fn curve(histogram: &[Bucket]) -> Vec<(f64, f64)> {
     let all: u64 = histogram.iter().map(|bucket| bucket.count).sum();
-    let first = histogram.first().map(|bucket| (bucket.from_ms, 1.0));
-    let mut points: Vec<(f64, f64)> = first.into_iter().collect();
+    let share = |count: u64| count as f64 / all as f64;
+    let mut points: Vec<(f64, f64)> = Vec::new();
     let mut left = all;
     for bucket in histogram {
+        let before = (bucket.from_ms, share(left));
         left -= bucket.count;
-        let point = (bucket.to_ms, left as f64 / all as f64);
-        let far = |last: &(f64, f64)| point.0 / last.0 > NEAR || last.1 / point.1 > NEAR;
-        if left > 0 && points.last().is_none_or(far) {
-            points.push(point);
+        let behind = (bucket.to_ms, share(left));
+        for point in [before, behind] {
+            let far = |last: &(f64, f64)| point.0 / last.0 > NEAR || last.1 / point.1 > NEAR;
+            if point.1 > 0.0 && points.last().is_none_or(far) {
+                points.push(point);
+            }
         }
     }
     points
@@ -162,4 +165,28 @@ fn draw(title: &str, path: &Path, rows: &[&Row]) -> Result<(), Box<dyn Error>> {
         .draw()?;
     area.present()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn curves_are_level_where_nothing_is() {
+        let bucket = |from_ms, to_ms, count| Bucket {
+            from_ms,
+            to_ms,
+            count,
+        };
+        let points = curve(&[bucket(10.0, 11.0, 3), bucket(1000.0, 1100.0, 1)]);
+        assert_eq!(points, [(10.0, 1.0), (11.0, 0.25), (1000.0, 0.25)]);
+        assert!(curve(&[]).is_empty());
+        // What is closer than a pixel is left out.
+        let close = [
+            bucket(10.0, 10.01, 1),
+            bucket(10.02, 10.03, 1),
+            bucket(20.0, 21.0, 998),
+        ];
+        assert_eq!(curve(&close), [(10.0, 1.0), (20.0, 0.998)]);
+    }
 }
