@@ -61,10 +61,11 @@ cleanup() {
 	local rc=$?
 	[ -z "${UNFINISHED:-}" ] ||
 		printf 'lab: ended before %s was done, status %s\n' "$UNFINISHED" "$rc" >&2
-	# Lanes, and kernels in the making.
-	local jobs
-	mapfile -t jobs < <(jobs -p)
-	[ ${#jobs[@]} = 0 ] || kill "${jobs[@]}" 2>/dev/null || :
+	# Lanes, and kernels in the making; only what runs: the numbers of processes
+	# that have ended may be others' by now.
+	local running
+	mapfile -t running < <(jobs -rp)
+	[ ${#running[@]} = 0 ] || kill "${running[@]}" 2>/dev/null || :
 	rm -rf --one-file-system "$TMP"
 }
 

@@ -145,9 +145,10 @@ read_guest() { # FLAVOUR DIR GUEST-PID
 	fi
 }
 
-# End a guest for good: PID is the subshell that waits for it.
+# End a guest for good: PID is the subshell that waits for it. Its number says
+# nothing once it has ended, another process may have it.
 guest_kill() {
-	while kill -0 "$1" 2>/dev/null; do
+	while jobs -rp | grep -qx "$1"; do
 		pkill -KILL -P "$1" || sleep 0.1
 	done
 }
