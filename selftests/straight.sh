@@ -15,6 +15,8 @@ LOG=$WORK/log
 # scsi_disks: N disks in memory with a queue of two commands; sets MEMBERS.
 scsi_disks() {
 	local host disk
+	# Nobody loads it for new disks here; UML kernels have it built in.
+	modprobe -q sd_mod
 	must modprobe scsi_debug add_host=$N per_host_store=1 dev_size_mb=$MB max_queue=2 ndelay=1000000
 	MEMBERS=()
 	for host in /sys/bus/pseudo/devices/adapter*; do
