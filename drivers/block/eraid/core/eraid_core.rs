@@ -2,8 +2,8 @@
 
 //! Pure logic of the eRAID block driver: everything that can be decided without a kernel.
 //!
-//! No allocation, no I/O, no clock, no `unsafe`: time, storage and the crc function come in as
-//! arguments, so the same code runs in the kernel, in the host tools and under the host tests.
+//! No allocation, no I/O, no clock: time, storage and the crc function come in as arguments, so the
+//! same code runs in the kernel, in the host tools and under the host tests.
 
 // Kbuild itself passes no_std to every crate.
 #![cfg_attr(not(any(CONFIG_RUST, test)), no_std)]

@@ -2,9 +2,9 @@
 
 //! Pure logic of a simulated hard drive: when each command is answered, and how.
 //!
-//! No allocation, no clock, no data, no `unsafe`, no floating point: time, memory and the content of
-//! sectors are the caller's. So the same code runs in the kernel, in host tests, and behind any front,
-//! block layer or SCSI. See Documentation/hddsim.rst for what is modelled, and where the numbers come
+//! No allocation, no clock, no data, no floating point: time, memory and the content of sectors are
+//! the caller's. So the same code runs in the kernel, in host tests, and behind any front, block layer
+//! or SCSI. See Documentation/hddsim.rst for what is modelled, and where the numbers come
 //! from.
 
 // Kbuild itself passes no_std to every crate.
