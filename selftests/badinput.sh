@@ -223,7 +223,7 @@ refuse state_want_replacement "$(member_dir 0)/state" EOPNOTSUPP want_replacemen
 refuse state_in_sync "$(member_dir 0)/state" EOPNOTSUPP in_sync
 if [ -e "$A/new_dev" ]; then refuse new_dev "$A/new_dev" EOPNOTSUPP /dev/n0; fi
 t_is "$(<"$A/degraded")" 1 running_unharmed
-t_run removed_is_free claim /dev/m2
+t_run removed_is_free wait_until 5 claim /dev/m2
 t_is "$(sums /dev/n0 /dev/n1 | uniq -c | awk '{ print $1 }')" 2 others_untouched
 must array_stop run
 

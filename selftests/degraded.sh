@@ -35,7 +35,7 @@ lose_one() {
 
 	member_remove "$victim"
 	t_run "${id}_removed" test ! -e "$A/rd$3" -a ! -e "/sys/block/$ARRAY/slaves/m$3"
-	t_run "${id}_removed_is_free" claim "$victim"
+	t_run "${id}_removed_is_free" wait_until 5 claim "$victim"
 	t_run "${id}_verify_removed" verify
 
 	t_run "${id}_stop" array_stop "$ARRAY"

@@ -270,10 +270,11 @@ impl Registry {
             if let Some(directory) = &running.directory {
                 directory.unlink(&shown.link);
             }
-            drop(shown.directory);
             shown.member.device.disconnect();
             running.disk.unlink_member(&shown.member.device);
             running.claim.remove_device(shown.member.device.dev());
+            // Last: who sees that it is gone may rely on all of the above.
+            drop(shown.directory);
             self.add_zombie(&running.array, shown.member);
         }
     }
