@@ -26,6 +26,7 @@ use crate::{
     kapi::{
         command::{CommandFlags, CommandIo, CommandOp, Origin},
         module::ModuleRef,
+        raid6::Scratch,
         request::{self, Request},
         status::Status,
         tagset::Driver,
@@ -171,6 +172,8 @@ pub(crate) struct Array {
     pub(crate) sync: Sync,
     #[pin]
     pub(crate) pool: Pool,
+    /// Takes a P that nobody wants.
+    pub(crate) scratch: Scratch,
     #[pin]
     stripes: SpinLockIrq<StripeTable>,
     ops: KVec<Arc<Op>>,
@@ -293,6 +296,7 @@ impl Array {
             OPS,
         )?;
         let module = ModuleRef::get().ok_or(ENODEV)?;
+        let scratch = Scratch::new()?;
         let pending = Ring::new(DEPTH as usize + 1)?;
         let uevents = Ring::new(64)?;
         let (read_only, owner, queues) = (parts.read_only, parts.owner, parts.queues);
@@ -316,6 +320,7 @@ impl Array {
                 meta <- meta,
                 sync <- Sync::new(),
                 pool <- Pool::new(commands, pages, OPS),
+                scratch,
                 stripes <- new_spinlock_irq!(stripes, "eraid::stripes"),
                 ops,
                 free_ops <- new_spinlock_irq!(free_ops, "eraid::free_ops"),

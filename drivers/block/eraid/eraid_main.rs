@@ -28,6 +28,7 @@ mod member;
 mod member_attrs;
 mod meta;
 mod op;
+mod parity;
 mod pool;
 mod queues;
 mod read;
@@ -38,7 +39,6 @@ mod running;
 mod storage;
 mod sub;
 mod write;
-mod xor;
 
 use kapi::{
     class::{ControlClass, ControlFiles},

@@ -21,6 +21,7 @@ pub(crate) mod limits;
 pub(crate) mod module;
 pub(crate) mod page;
 pub(crate) mod params;
+pub(crate) mod raid6;
 pub(crate) mod request;
 pub(crate) mod runtime;
 pub(crate) mod status;

@@ -17,9 +17,8 @@ use kernel::prelude::*;
 
 use crate::{
     array::plan_read,
-    kapi::{command::CommandOp, request::Request, status::Status, trace},
+    kapi::{command::CommandOp, request::Request, status::Status, trace, xor::ByteRange},
     op::{Context, Issue, Offer, Step},
-    xor::xor_all,
 };
 use eraid_core::{
     geometry::{Band, Rows},
@@ -241,12 +240,10 @@ impl StripeRead {
     /// Decodes what is missing and copies the wanted columns to the request.
     fn deliver(&self, cx: &mut Context<'_>, fetch: SlotSet, missing: SlotSet) -> Result {
         let len = self.rows.len() as usize * 512;
-        if let Some(target) = missing.first() {
-            // One parity: a block is the sum of all others.
-            let mut cmd = cx.columns.take(target).ok_or(EIO)?;
-            let decoded = xor_all(&mut cmd.buf, cx.columns, fetch, len);
-            cx.columns.put(target, cmd);
-            decoded?;
+        if !missing.is_empty() {
+            let range = ByteRange::new(0, len)?;
+            let parity = cx.array.parity(self.band.stripe);
+            parity.recover(cx.columns, missing, fetch, range)?;
             let rows = self.rows;
             trace::trace_reconstruct(
                 cx.array.name(),

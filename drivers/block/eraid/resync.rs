@@ -18,9 +18,8 @@ use kernel::{
 use crate::{
     array::Array,
     flush::{After, Flush},
-    kapi::{command::CommandOp, time::now_us, trace},
+    kapi::{command::CommandOp, time::now_us, trace, xor::ByteRange},
     op::{Context, Issue, Step, Work},
-    xor::xor_all,
 };
 use eraid_core::{
     geometry::{Level, Rows},
@@ -389,25 +388,31 @@ impl StripeSync {
 
     /// Computes the targets and writes them; `false` when that failed.
     fn write(&mut self, cx: &mut Context<'_>, target: SlotSet, sources: SlotSet) -> bool {
-        let len = self.rows.len() as usize * 512;
-        for slot in target.iter() {
-            let computed = match cx.columns.take(slot) {
-                None => Err(EIO),
-                Some(mut cmd) => {
-                    let computed = xor_all(&mut cmd.buf, cx.columns, sources, len);
-                    cx.columns.put(slot, cmd);
-                    computed
-                }
-            };
-            if computed.is_err() {
-                self.fail(cx);
-                return false;
-            }
+        if self.compute(cx, target, sources).is_err() {
+            self.fail(cx);
+            return false;
         }
         cx.keep_only(target);
         self.phase = Phase::Writing;
         self.issue(cx, CommandOp::Write, target);
         true
+    }
+
+    fn compute(&self, cx: &mut Context<'_>, target: SlotSet, sources: SlotSet) -> Result {
+        let len = self.rows.len() as usize * 512;
+        if cx.array.geometry.level() != Level::Raid1 {
+            let parity = cx.array.parity(self.stripe);
+            return parity.recover(cx.columns, target, sources, ByteRange::new(0, len)?);
+        }
+        let source = sources.first().ok_or(EIO)?;
+        let from = cx.columns.take(source).ok_or(EIO)?;
+        let mut copied = Ok(());
+        for slot in target.iter() {
+            let to = cx.columns.get_mut(slot).ok_or(EIO);
+            copied = copied.and(to.and_then(|to| to.buf.copy_from_buf(0, &from.buf, 0, len)));
+        }
+        cx.columns.put(source, from);
+        copied
     }
 
     fn fail(&mut self, cx: &mut Context<'_>) {

@@ -10,9 +10,9 @@
 use kernel::prelude::*;
 
 use crate::{
-    kapi::{command::CommandOp, request::Request, status::Status},
+    kapi::{command::CommandOp, request::Request, status::Status, xor::ByteRange},
     op::{Context, Issue, Step},
-    xor::{xor_all, xor_more},
+    parity::can_modify,
 };
 use eraid_core::{
     geometry::{Band, Level},
@@ -211,7 +211,9 @@ impl StripeWrite {
             last,
             ..
         } = self.band;
-        plan_write(&cx.array.geometry, stripe, first, last, view)
+        let geometry = &cx.array.geometry;
+        let can_modify = can_modify(geometry.level());
+        plan_write(geometry, stripe, first, last, view, can_modify)
     }
 
     /// The slots of all columns that a plan reads, writes or computes with.
@@ -274,27 +276,20 @@ impl StripeWrite {
     /// Puts the new data and the new parity into the columns.
     fn compute(&self, cx: &mut Context<'_>, request: &Request, plan: &WritePlan) -> Result {
         let len = self.band.rows.len() as usize * 512;
-        let geometry = cx.array.geometry;
-        let stripe = self.band.stripe;
-        let touched = self.touched(cx);
-        let data = geometry.data_slots(stripe, 0, geometry.data_columns().saturating_sub(1));
+        let range = ByteRange::new(0, len)?;
+        let (array, touched) = (cx.array, self.touched(cx));
+        let parity = array.parity(self.band.stripe);
         match plan.kind {
             WriteKind::Copies => self.fill_copies(cx, request, plan.write, len),
             WriteKind::Plain | WriteKind::DataOnly => self.fill(cx, request, len),
             WriteKind::Full | WriteKind::Reconstruct => {
                 self.fill(cx, request, len)?;
-                with_parity(cx, geometry.p_slot(stripe), |p, columns| {
-                    xor_all(p, columns, data, len)
-                })
+                parity.generate(cx.columns, plan.write, range)
             }
             WriteKind::Modify => {
-                with_parity(cx, geometry.p_slot(stripe), |p, columns| {
-                    xor_more(p, columns, touched, len)
-                })?;
+                parity.remove(cx.columns, touched, plan.write, range)?;
                 self.fill(cx, request, len)?;
-                with_parity(cx, geometry.p_slot(stripe), |p, columns| {
-                    xor_more(p, columns, touched, len)
-                })
+                parity.add(cx.columns, touched, plan.write, range)
             }
         }
     }
@@ -369,17 +364,4 @@ impl StripeWrite {
         cx.array
             .write_done(request, kind, self.band.stripe, sectors);
     }
-}
-
-/// Runs `compute` on the parity column, if it is there.
-fn with_parity(
-    cx: &mut Context<'_>,
-    slot: Option<Slot>,
-    compute: impl FnOnce(&mut crate::kapi::page::PageBuf, &crate::op::Columns) -> Result,
-) -> Result {
-    let Some(slot) = slot else { return Err(EIO) };
-    let mut cmd = cx.columns.take(slot).ok_or(EIO)?;
-    let computed = compute(&mut cmd.buf, cx.columns);
-    cx.columns.put(slot, cmd);
-    computed
 }

@@ -76,6 +76,8 @@ pub struct Lost;
 /// stale: it must be rebuilt before it is used again. In a `need_sync` region the resync recomputes
 /// parity from the data and nothing more is needed.
 ///
+/// `can_modify` is false where the machine cannot do `Modify`.
+///
 /// # Errors
 ///
 /// [`Lost`] when more members than the parity are unusable; when unreadable blocks on top of
@@ -89,6 +91,7 @@ pub fn plan_write(
     first: u8,
     last: u8,
     view: &View,
+    can_modify: bool,
 ) -> Result<WritePlan, Lost> {
     let touched = geom.data_slots(stripe, first, last);
     match geom.level() {
@@ -99,7 +102,7 @@ pub fn plan_write(
             Ok(without_preread(WriteKind::Copies, touched, view))
         }
         Level::Raid0 | Level::Raid1 => Err(Lost),
-        Level::Raid5 | Level::Raid6 => plan_parity(geom, stripe, touched, view),
+        Level::Raid5 | Level::Raid6 => plan_parity(geom, stripe, touched, view, can_modify),
     }
 }
 
@@ -120,6 +123,7 @@ fn plan_parity(
     stripe: StripeNo,
     touched: SlotSet,
     view: &View,
+    can_modify: bool,
 ) -> Result<WritePlan, Lost> {
     let unusable = geom.all_slots().minus(view.usable);
     let unreadable_after = view.region.need_sync && !touched.is_subset(view.usable);
@@ -140,7 +144,7 @@ fn plan_parity(
     let others = data.minus(touched);
     let old = touched.union(live_parity);
     let can_reconstruct = others.is_subset(view.readable());
-    let can_modify = old.is_subset(view.readable());
+    let can_modify = can_modify && old.is_subset(view.readable());
     let vouched = view.region.init == Init::Full && !view.region.need_sync;
     let modify = if can_reconstruct {
         can_modify && vouched && prefer_modify(old, others, view.avoid)

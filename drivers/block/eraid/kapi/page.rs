@@ -30,7 +30,7 @@ pub(crate) const fn pages_for(len: usize) -> usize {
 }
 
 /// Bytes from `pos` to the end of its page.
-const fn rest_of_page(pos: usize) -> usize {
+pub(super) const fn rest_of_page(pos: usize) -> usize {
     PAGE_SIZE - pos % PAGE_SIZE
 }
 

@@ -11,78 +11,123 @@ use kernel::{
 };
 
 use super::{
-    page::PageBuf,
+    page::{
+        rest_of_page,
+        PageBuf, //
+    },
     sys, //
 };
 
-/// `xor_gen()` works on multiples of this many bytes.
-const XOR_UNIT: usize = 512;
+/// The parity libraries work on multiples of this many bytes.
+const PARITY_UNIT: usize = 512;
 
 /// Sources handed to one `xor_gen()` call; more are done in several passes.
 const MAX_SOURCES: usize = 8;
 
-/// Computes `dst ^= src` for each source, over `len` bytes at `dst_off` and at each source's own
-/// offset.
+/// Bytes of buffers that parity is computed over: the same of each buffer.
+///
+/// # Invariants
+///
+/// `start` and `len` are multiples of [`PARITY_UNIT`], and their sum is a `usize`.
+#[derive(Clone, Copy)]
+pub(crate) struct ByteRange {
+    start: usize,
+    len: usize,
+}
+
+impl ByteRange {
+    /// The `len` bytes from `start` on.
+    ///
+    /// # Errors
+    ///
+    /// [`EINVAL`] unless both are multiples of 512, [`ERANGE`] when their sum is too large.
+    pub(crate) fn new(start: usize, len: usize) -> Result<Self> {
+        if start % PARITY_UNIT != 0 || len % PARITY_UNIT != 0 {
+            return Err(EINVAL);
+        }
+        start.checked_add(len).ok_or(ERANGE)?;
+        // INVARIANT: Just checked.
+        Ok(Self { start, len })
+    }
+
+    /// The first byte.
+    pub(crate) fn start(self) -> usize {
+        self.start
+    }
+
+    /// The number of bytes.
+    pub(crate) fn len(self) -> usize {
+        self.len
+    }
+
+    /// Tests that the range is inside `buf`.
+    pub(super) fn check(self, buf: &PageBuf) -> Result {
+        buf.check(self.start, self.len)
+    }
+
+    /// Its parts in single pages, as `(position, length)`: multiples of 512, no length being 0.
+    pub(super) fn pages(self) -> impl Iterator<Item = (usize, usize)> {
+        let end = self.start + self.len;
+        let part = move |pos: usize| (pos < end).then(|| (pos, rest_of_page(pos).min(end - pos)));
+        core::iter::successors(part(self.start), move |(pos, len)| part(pos + len))
+    }
+}
+
+/// Tests that vector registers may be used here: in task context, with interrupts and soft
+/// interrupts enabled.
+///
+/// # Errors
+///
+/// [`EDEADLK`].
+pub(super) fn check_context() -> Result {
+    // SAFETY: This only reads the state of the current CPU and task.
+    match unsafe { sys::eraid_xor_allowed() } {
+        true => Ok(()),
+        false => Err(EDEADLK),
+    }
+}
+
+/// Computes `dst ^= src` for each source that is not `None`, over the bytes of `range`.
 ///
 /// To be called from task context with interrupts and soft interrupts enabled, since `xor_gen()`
 /// uses vector registers.
 ///
 /// # Errors
 ///
-/// - [`EINVAL`] if an offset or the length is not a multiple of 512.
-/// - [`ERANGE`] if a range is not inside its buffer.
+/// - [`ERANGE`] if the range is not inside one of the buffers.
 /// - [`EDEADLK`] if the context is not the one described above.
 ///
 /// Nothing is written when there is an error.
-pub(crate) fn xor_into(
-    dst: &mut PageBuf,
-    dst_off: usize,
-    srcs: &[(&PageBuf, usize)],
-    len: usize,
-) -> Result {
-    dst.check(dst_off, len)?;
-    for (src, off) in srcs {
-        src.check(*off, len)?;
+pub(crate) fn xor_into(dst: &mut PageBuf, srcs: &[Option<&PageBuf>], range: ByteRange) -> Result {
+    range.check(dst)?;
+    for src in srcs.iter().flatten() {
+        range.check(src)?;
     }
-    if srcs.iter().any(|(_, off)| off % XOR_UNIT != 0)
-        || dst_off % XOR_UNIT != 0
-        || len % XOR_UNIT != 0
-    {
-        return Err(EINVAL);
-    }
-    // SAFETY: This only reads the state of the current CPU and task.
-    if !unsafe { sys::eraid_xor_allowed() } {
-        return Err(EDEADLK);
-    }
-
-    for srcs in srcs.chunks(MAX_SOURCES) {
-        xor_chunk(dst, dst_off, srcs, len)?;
+    check_context()?;
+    for (pos, len) in range.pages() {
+        xor_page(dst, srcs, pos, len)?;
     }
     Ok(())
 }
 
-/// [`xor_into`] for at most [`MAX_SOURCES`] sources, with all arguments and the context checked.
-fn xor_chunk(dst: &mut PageBuf, dst_off: usize, srcs: &[(&PageBuf, usize)], len: usize) -> Result {
-    let mut done = 0;
-
-    while done < len {
-        let (ptr, room) = dst.run(dst_off + done).ok_or(ERANGE)?;
-        let mut n = room.min(len - done);
+/// [`xor_into`] for `len` bytes in one page, with all arguments and the context checked.
+fn xor_page(dst: &mut PageBuf, srcs: &[Option<&PageBuf>], pos: usize, len: usize) -> Result {
+    let (to, _) = dst.run(pos).ok_or(ERANGE)?;
+    let mut srcs = srcs.iter().flatten();
+    loop {
         let mut ptrs = [core::ptr::null_mut::<c_void>(); MAX_SOURCES];
         let mut count = 0;
-
-        for (slot, (src, off)) in ptrs.iter_mut().zip(srcs) {
-            let (src, room) = src.run(off + done).ok_or(ERANGE)?;
-            *slot = src.cast();
-            n = n.min(room);
+        for (place, src) in ptrs.iter_mut().zip(srcs.by_ref()) {
+            *place = src.run(pos).ok_or(ERANGE)?.0.cast();
             count += 1;
         }
-        // SAFETY: `dst` and the first `count` sources are valid for `n` bytes: each run is inside
-        // the pages of its buffer. `dst` is borrowed exclusively, the sources are only read. All
-        // pointers and `n` are multiples of 512, since pages, offsets and `len` are; `n` and
+        if count == 0 {
+            return Ok(());
+        }
+        // SAFETY: `to` and the first `count` sources are valid for `len` bytes: `pos` and `len` are
+        // inside one page of each buffer. `dst` is borrowed exclusively, the sources are only read.
+        // All pointers and `len` are multiples of 512, since pages, `pos` and `len` are; `len` and
         // `count` are not zero. The caller has checked the context.
-        unsafe { sys::xor_gen(ptr.cast(), ptrs.as_mut_ptr(), count, n as u32) };
-        done += n;
+        unsafe { sys::xor_gen(to.cast(), ptrs.as_mut_ptr(), count, len as u32) };
     }
-    Ok(())
 }

@@ -4,6 +4,7 @@
 #include <linux/blkdev.h>
 #include <linux/crc32c.h>
 #include <linux/ioprio.h>
+#include <linux/raid/pq.h>
 #include <linux/raid/xor.h>
 
 #include "eraid_shim.h"

@@ -242,7 +242,7 @@ impl Array {
                 .collect()
         };
         let others = data.iter().copied().collect::<SlotSet>().minus(touched);
-        let Ok(plan) = plan_write(&self.geom, number, first, last, &view) else {
+        let Ok(plan) = plan_write(&self.geom, number, first, last, &view, true) else {
             assert!(self.may_be_lost(touched, others, &view), "{view:?}");
             return;
         };

@@ -273,7 +273,7 @@ fn check_write(geom: &Geometry, stripe: StripeNo, first: u8, last: u8, view: &Vi
     let (data, parity) = split(geom, stripe);
     let touched = columns(geom, stripe, first, last);
     let ways = allowed(geom, stripe, touched, view);
-    let Ok(plan) = plan_write(geom, stripe, first, last, view) else {
+    let Ok(plan) = plan_write(geom, stripe, first, last, view, true) else {
         assert!(ways.is_empty(), "lost in spite of {ways:?}: {view:?}");
         return;
     };
@@ -358,8 +358,11 @@ fn fewer_reads_win_and_a_tie_reconstructs() {
         bad: SlotSet::EMPTY,
         region: Region::CLEAN,
     };
-    let kind =
-        |first, last, view: &View| plan_write(&geom, stripe, first, last, view).unwrap().kind;
+    let kind = |first, last, view: &View| {
+        plan_write(&geom, stripe, first, last, view, true)
+            .unwrap()
+            .kind
+    };
     assert_eq!(
         kind(0, 0, &view),
         WriteKind::Modify,
@@ -379,19 +382,33 @@ fn fewer_reads_win_and_a_tie_reconstructs() {
         ..view
     };
     assert_eq!(kind(0, 0, &partial), WriteKind::Reconstruct);
+    let six = geometry(Level::Raid6, 8);
+    let view = View {
+        usable: six.all_slots(),
+        ..view
+    };
+    let kind = |can_modify| {
+        plan_write(&six, stripe, 0, 0, &view, can_modify)
+            .unwrap()
+            .kind
+    };
+    assert_eq!(kind(true), WriteKind::Modify, "3 reads rather than 5");
+    assert_eq!(kind(false), WriteKind::Reconstruct, "no other way");
     let four = geometry(Level::Raid5, 4);
     let view = View {
         usable: four.all_slots(),
         ..view
     };
-    let plan = plan_write(&four, stripe, 0, 0, &view).unwrap();
+    let plan = plan_write(&four, stripe, 0, 0, &view, true).unwrap();
     assert_eq!(plan.kind, WriteKind::Reconstruct, "2 reads each");
     let avoided = View {
         avoid: SlotSet::single(four.slot_of_data(stripe, 2)),
         ..view
     };
     assert_eq!(
-        plan_write(&four, stripe, 0, 0, &avoided).unwrap().kind,
+        plan_write(&four, stripe, 0, 0, &avoided, true)
+            .unwrap()
+            .kind,
         WriteKind::Modify
     );
 }
