@@ -130,8 +130,8 @@ pub(crate) struct Parts {
     pub(crate) sides: [Side; 64],
     /// Who runs it.
     pub(crate) owner: Arc<dyn Owner>,
-    /// The module's work queues.
-    pub(crate) queues: Arc<Queues>,
+    /// N of `eraidN`, for the names of its work queues.
+    pub(crate) number: u32,
 }
 
 /// See the [module description](self).
@@ -147,8 +147,8 @@ pub(crate) struct Array {
     pub(crate) max_rows: u32,
     /// Nothing may be written.
     pub(crate) read_only: bool,
-    /// The module's work queues.
-    pub(crate) queues: Arc<Queues>,
+    /// Its work queues.
+    pub(crate) queues: Queues,
     /// Commands in flight at all members, orphans and metadata included.
     pub(crate) in_flight: Atomic<u32>,
     /// Device number of the disk, for `block_bio_remap`.
@@ -299,7 +299,8 @@ impl Array {
         let scratch = Scratch::new()?;
         let pending = Ring::new(DEPTH as usize + 1)?;
         let uevents = Ring::new(64)?;
-        let (read_only, owner, queues) = (parts.read_only, parts.owner, parts.queues);
+        let (read_only, owner) = (parts.read_only, parts.owner);
+        let queues = Queues::new(parts.number)?;
         Arc::pin_init(
             try_pin_init!(Self {
                 uuid,

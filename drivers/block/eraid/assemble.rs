@@ -194,7 +194,7 @@ impl Registry {
                 added.map_err(|error| refused(error, "starting", "the array"))?;
             }
         }
-        let parts = self.prepare_parts(found, assembly, options, io)?;
+        let parts = self.prepare_parts(found, assembly, options, number, io)?;
         let block = parts.superblock.logical_block_size;
         let array = Array::new(parts).map_err(|error| refused(error, "starting", "the array"))?;
         self.start(array, block, number, claim)
@@ -207,6 +207,7 @@ impl Registry {
         found: &KVec<Found>,
         assembly: &Assembly,
         options: Options,
+        number: u32,
         io: &mut MemberIo,
     ) -> Result<KBox<Parts>, Refusal> {
         let no_memory = |_| refused(ENOMEM, "starting", "the array");
@@ -229,7 +230,7 @@ impl Registry {
             sides: [Side::A; 64],
             read_only: options.readonly,
             owner: self.clone(),
-            queues: self.queues.clone(),
+            number,
         };
         let mut parts = KBox::new(parts, GFP_KERNEL).map_err(no_memory)?;
         add_members(&mut parts, found, assembly)?;

@@ -71,7 +71,7 @@ impl Registry {
         let template = disk_io::clone_superblock(&superblock).map_err(failed)?;
         let mut own = disk_io::clone_superblock(&superblock).map_err(failed)?;
         let mut undo = MemberIo::for_clean_up()?;
-        let parts = self.parts_of_new(superblock, &devices, regions)?;
+        let parts = self.parts_of_new(superblock, &devices, regions, number)?;
         let array = Array::new(parts).map_err(failed)?;
         let started = format_members(io, &devices, &template, &mut own, regions)
             .and_then(|()| self.start(array, block, number, claim));
@@ -118,6 +118,7 @@ impl Registry {
         superblock: KBox<Superblock>,
         devices: &Devices,
         region: Region,
+        number: u32,
     ) -> Result<KBox<Parts>, Refusal> {
         let make = || -> Result<KBox<Parts>> {
             let mut members = KVec::with_capacity(devices.len(), GFP_KERNEL)?;
@@ -143,7 +144,7 @@ impl Registry {
                 read_only: false,
                 sides: [Side::of(FIRST.next()); 64],
                 owner: self.clone(),
-                queues: self.queues.clone(),
+                number,
             };
             Ok(KBox::new(parts, GFP_KERNEL)?)
         };

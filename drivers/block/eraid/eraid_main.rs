@@ -44,7 +44,6 @@ use kapi::{
     class::{ControlClass, ControlFiles},
     runtime::Runtime,
 };
-use queues::Queues;
 use registry::Registry;
 
 module! {
@@ -67,8 +66,7 @@ impl kernel::Module for EraidModule {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let runtime = Runtime::init()?;
         let class = Arc::new(ControlClass::new(c"eraid-control", c"arrays")?, GFP_KERNEL)?;
-        let queues = Arc::new(Queues::new()?, GFP_KERNEL)?;
-        let registry = Registry::new(queues, class.clone())?;
+        let registry = Registry::new(class.clone())?;
         Ok(Self {
             _files: ControlFiles::add(class, registry.clone())?,
             _registry: registry,

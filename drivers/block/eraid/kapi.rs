@@ -12,7 +12,6 @@ pub(crate) mod log;
 pub(crate) mod class;
 pub(crate) mod command;
 pub(crate) mod completion;
-pub(crate) mod context;
 pub(crate) mod crc;
 pub(crate) mod device;
 pub(crate) mod disk;

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The module's work queues, one for each level: work of a level waits for lower levels at most.
+//! An array's work queues, one for each level: work of a level waits for lower levels at most.
+//!
+//! Each array has its own. An array may be a member of another one, whose `submit` jobs then wait
+//! for tags of the lower array's disk, which that array's jobs give back: they must not stand in
+//! the same line, least of all under memory reclaim, when a queue may have its rescuer only.
 
 use kernel::prelude::*;
 
-use crate::kapi::workqueue::{Concurrency, WorkQueue};
+use crate::{
+    disk_io::c_name,
+    kapi::workqueue::{Concurrency, WorkQueue},
+};
 
 /// See the [module description](self). All of them make progress under memory reclaim.
 pub(crate) struct Queues {
@@ -19,12 +26,17 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    pub(crate) fn new() -> Result<Self> {
+    /// Makes the queues of `eraidNUMBER`. May sleep.
+    pub(crate) fn new(number: u32) -> Result<Self> {
+        let queue = |level: &str, concurrency| {
+            let name = c_name(format_args!("eraid{number}_{level}"))?;
+            WorkQueue::new(&name, concurrency, 0)
+        };
         Ok(Self {
-            complete: WorkQueue::new(c"eraid_complete", Concurrency::PerCpu, 0)?,
-            meta: WorkQueue::new(c"eraid_meta", Concurrency::Unbound, 0)?,
-            submit: WorkQueue::new(c"eraid_submit", Concurrency::Unbound, 0)?,
-            notify: WorkQueue::new(c"eraid_notify", Concurrency::Unbound, 0)?,
+            complete: queue("complete", Concurrency::PerCpu)?,
+            meta: queue("meta", Concurrency::Unbound)?,
+            submit: queue("submit", Concurrency::Unbound)?,
+            notify: queue("notify", Concurrency::Unbound)?,
         })
     }
 }

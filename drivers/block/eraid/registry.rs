@@ -22,7 +22,6 @@ use crate::{
     kapi::{class::ControlClass, device::MemberDevice, disk::Disk, sysfs::Kobject},
     member::Member,
     member_attrs::MemberDir,
-    queues::Queues,
 };
 use eraid_core::{
     control::Excerpt,
@@ -132,8 +131,6 @@ struct LastError {
 /// See the [module description](self).
 #[pin_data]
 pub(crate) struct Registry {
-    /// The module's work queues.
-    pub(crate) queues: Arc<Queues>,
     /// `/sys/class/eraid-control`.
     pub(crate) class: Arc<ControlClass>,
     /// What is taken.
@@ -150,11 +147,10 @@ pub(crate) struct Registry {
 
 impl Registry {
     /// Makes an empty registry.
-    pub(crate) fn new(queues: Arc<Queues>, class: Arc<ControlClass>) -> Result<Arc<Self>> {
+    pub(crate) fn new(class: Arc<ControlClass>) -> Result<Arc<Self>> {
         let claims = Claims::new()?;
         Arc::pin_init(
             pin_init!(Self {
-                queues,
                 class,
                 claims,
                 running <- new_mutex!(KVec::new(), "eraid::running"),

@@ -231,15 +231,23 @@ impl Registry {
         }
         let stuck = now_us().saturating_sub(STUCK_US);
         if running.disk.is_claimed() || !running.array.is_stuck(stuck) {
-            return Err(refuse!(
-                Errno::Busy,
-                "{}: in use by {} openers",
-                running.array.name(),
-                running.disk.openers()
-            ));
+            return Err(self.in_use(running));
         }
         running.array.abort_stuck(stuck);
         Ok(None)
+    }
+
+    /// Says by whom an open array is used.
+    fn in_use(&self, running: &Running) -> Refusal {
+        let name = running.array.name();
+        match self.claims.user_of(running.disk.dev()) {
+            Some(user) => refuse!(Errno::Busy, "{name} {}", user.as_str()),
+            None => refuse!(
+                Errno::Busy,
+                "{name}: in use by {} openers",
+                running.disk.openers()
+            ),
+        }
     }
 
     /// Lets requests end, and marks the array as stopped cleanly, as far as the members answer.

@@ -27,8 +27,6 @@ mod page_compare;
 pub(crate) mod class;
 #[path = "../kapi/command.rs"]
 pub(crate) mod command;
-#[path = "../kapi/context.rs"]
-pub(crate) mod context;
 #[path = "../kapi/device.rs"]
 pub(crate) mod device;
 #[path = "../kapi/disk.rs"]

@@ -3,4 +3,3 @@
  * The C side of kapi/ once more: an object belongs to one module only.
  */
 #include "../shim/eraid_shim.c"
-#include "../shim/eraid_shim_misc.c"

@@ -12,8 +12,8 @@ use crate::LocalModule;
 /// A reference to this module: while one exists, rmmod answers `EBUSY`.
 ///
 /// The module's code must not be the one to return after the last reference is gone, so drop it
-/// where unloading waits for the caller: in a work item of an own queue (destroyed by the module's
-/// exit), or with interrupts or preemption disabled (unloading waits for an RCU grace period).
+/// where unloading waits for the caller: in a work item of an own queue (module exit waits until
+/// it is destroyed), or with interrupts or preemption disabled (unloading waits for an RCU grace period).
 ///
 /// # Invariants
 ///

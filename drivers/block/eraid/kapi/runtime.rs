@@ -21,10 +21,7 @@ use kernel::{
     workqueue::Queue, //
 };
 
-use super::{
-    sys,
-    workqueue::destroy_orphans, //
-};
+use super::sys;
 
 /// Disks from their creation to the end of their `free_disk` callback.
 pub(super) static DISKS: Counter = Counter::new();
@@ -35,18 +32,19 @@ pub(super) static DEVICES: Counter = Counter::new();
 /// Devices whose last reference is gone and that are being closed.
 pub(super) static CLOSING: Counter = Counter::new();
 
-/// Work queues, and directories and files in sysfs, which call code of this module.
+/// Work queues until they are destroyed, and directories and files in sysfs: all of these call code
+/// of this module.
 pub(super) static REGISTERED: Counter = Counter::new();
 
 /// Whether objects may be made, that is, whether there is a [`Runtime`] that is not being dropped.
 static ACTIVE: Atomic<bool> = Atomic::new(false);
 
-/// The queue that closes devices; null while there is no [`Runtime`].
+/// The queue that closes devices and destroys work queues; null while there is no [`Runtime`].
 static CLOSE_QUEUE: Atomic<*mut bindings::workqueue_struct> = Atomic::new(core::ptr::null_mut());
 
-/// The queue that closes devices.
+/// The queue that closes devices and destroys work queues.
 ///
-/// The reference is valid as long as the caller holds a count of [`DEVICES`].
+/// The reference is valid as long as the caller holds a count of [`DEVICES`] or [`REGISTERED`].
 pub(super) fn close_queue() -> Option<&'static Queue> {
     let queue = CLOSE_QUEUE.load(Relaxed);
 
@@ -54,7 +52,7 @@ pub(super) fn close_queue() -> Option<&'static Queue> {
         return None;
     }
     // SAFETY: A queue that is not null was allocated by `Runtime::init()`. It is destroyed only
-    // when `DEVICES` is zero, and by the requirement above it is not until the caller is done.
+    // when both are zero, and by the requirement above it is not until the caller is done.
     Some(unsafe { Queue::from_raw(queue) })
 }
 
@@ -176,7 +174,6 @@ impl Drop for Runtime {
         // Dropped by now, unless the driver leaked one: then this waits for ever, which is better
         // than calls of code that is gone.
         REGISTERED.wait_zero();
-        destroy_orphans();
         DISKS.wait_zero();
         DEVICES.wait_zero();
 

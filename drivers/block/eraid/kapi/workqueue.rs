@@ -12,24 +12,19 @@
 //! C header: [`include/linux/workqueue.h`](srctree/include/linux/workqueue.h)
 
 use core::{
-    ptr,
+    pin::Pin,
     ptr::NonNull, //
 };
 
 use kernel::{
     bindings,
     container_of,
+    new_work,
     prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Full,
-            Relaxed, //
-        },
-        Arc, //
-    },
+    sync::Arc,
     time::msecs_to_jiffies,
     workqueue::{
+        impl_has_work,
         HasDelayedWork,
         HasWork,
         Queue,
@@ -38,12 +33,10 @@ use kernel::{
     }, //
 };
 
-use super::{
-    context::in_task,
-    runtime::{
-        Count,
-        REGISTERED, //
-    }, //
+use super::runtime::{
+    close_queue,
+    Count,
+    REGISTERED, //
 };
 
 /// Where the items of a [`WorkQueue`] run.
@@ -66,30 +59,55 @@ impl Concurrency {
 
 /// An own work queue with a rescuer (`WQ_MEM_RECLAIM`).
 ///
-/// Wraps the kernel's C `struct workqueue_struct`. May be dropped in any context without a lock
-/// held: where a queue cannot be destroyed, it is left to module exit. So queues had better live as
-/// long as the module.
+/// Wraps the kernel's C `struct workqueue_struct`. May be dropped in any context: the queue runs
+/// what is queued and is destroyed a little later, by another worker; module exit waits for that.
 ///
 /// # Invariants
 ///
-/// `inner` comes from `KBox::into_raw` and is owned by this value.
+/// `inner` is `Some` until the object is dropped, and `wq` is its queue.
 pub(crate) struct WorkQueue {
-    inner: NonNull<Inner>,
-    /// Given back when the queue has been destroyed, or is in [`ORPHANS`].
-    _count: Count,
+    inner: Option<Pin<KBox<Inner>>>,
+    wq: NonNull<bindings::workqueue_struct>,
 }
 
+/// The part that outlives a [`WorkQueue`] until the queue is destroyed.
+///
 /// # Invariants
 ///
 /// `wq` is a work queue made by `alloc_workqueue`, owned by this value.
+#[pin_data(PinnedDrop)]
 struct Inner {
     wq: NonNull<bindings::workqueue_struct>,
-    /// The next one in [`ORPHANS`].
-    next: *mut Inner,
+    #[pin]
+    destroy: Work<Inner>,
+    _count: Count,
 }
 
-/// The queues that were dropped where they could not be destroyed; a linked list.
-static ORPHANS: Atomic<*mut Inner> = Atomic::new(ptr::null_mut());
+impl_has_work! {
+    impl HasWork<Inner> for Inner { self.destroy }
+}
+
+impl WorkItem for Inner {
+    type Pointer = Pin<KBox<Self>>;
+
+    /// Destroys the queue.
+    fn run(this: Pin<KBox<Self>>) {
+        drop(this);
+    }
+}
+
+#[pinned_drop]
+impl PinnedDrop for Inner {
+    fn drop(self: Pin<&mut Self>) {
+        // Runs what is queued first, so this is not for the queue's own workers: see
+        // `WorkQueue::drop()`.
+        // SAFETY: By the type invariant the queue is valid and ours, and it is not used any more.
+        unsafe { bindings::destroy_workqueue(self.wq.as_ptr()) };
+    }
+}
+
+// SAFETY: A work queue may be used and destroyed by any thread.
+unsafe impl Send for Inner {}
 
 // SAFETY: A work queue may be used and destroyed by any thread.
 unsafe impl Send for WorkQueue {}
@@ -116,27 +134,27 @@ impl WorkQueue {
         };
         let wq = NonNull::new(wq).ok_or(ENOMEM)?;
         // INVARIANT: `alloc_workqueue` returned a queue that nobody else knows.
-        let inner = KBox::new(
-            Inner {
+        let inner = KBox::pin_init(
+            pin_init!(Inner {
                 wq,
-                next: ptr::null_mut(),
-            },
+                destroy <- new_work!("eraid_destroy_queue"),
+                _count: count,
+            }),
             GFP_KERNEL,
         )
         .inspect_err(|_| {
             // SAFETY: Nobody uses the queue.
             unsafe { bindings::destroy_workqueue(wq.as_ptr()) }
         })?;
-        // INVARIANT: The box is turned into a pointer right here.
+        // INVARIANT: As made above.
         Ok(Self {
-            inner: NonNull::from(KBox::leak(inner)),
-            _count: count,
+            inner: Some(inner),
+            wq,
         })
     }
 
     fn as_ptr(&self) -> *mut bindings::workqueue_struct {
-        // SAFETY: By the type invariant `inner` is valid, and only a drop writes to it.
-        unsafe { self.inner.as_ref() }.wq.as_ptr()
+        self.wq.as_ptr()
     }
 
     fn queue(&self) -> &Queue {
@@ -186,53 +204,14 @@ impl WorkQueue {
 }
 
 impl Drop for WorkQueue {
-    /// Runs what is queued, then destroys the queue.
-    ///
-    /// That waits, and a work item that did it to its own queue would wait for itself. So in
-    /// workers and outside of task context the queue is left to [`destroy_orphans`].
     fn drop(&mut self) {
-        // SAFETY: Only reads `current`.
-        let in_worker = !unsafe { bindings::current_work() }.is_null();
-        if !in_worker && in_task() {
-            // SAFETY: By the type invariant `inner` is ours, and it is not used any more.
-            unsafe { Inner::destroy(self.inner) };
+        // The last reference may go in an interrupt, with locks held, or in one of the queue's own
+        // workers, for which destroying it waits.
+        let (Some(inner), Some(queue)) = (self.inner.take(), close_queue()) else {
+            // Cannot happen by the type invariant: a queue that counts keeps the other one alive.
             return;
-        }
-        let mut head = ORPHANS.load(Relaxed);
-        loop {
-            // SAFETY: By the type invariant `inner` is ours, and not in the list yet.
-            unsafe { (*self.inner.as_ptr()).next = head };
-            match ORPHANS.cmpxchg(head, self.inner.as_ptr(), Full) {
-                Ok(_) => return,
-                Err(current) => head = current,
-            }
-        }
-    }
-}
-
-impl Inner {
-    /// Runs what is queued, then destroys the queue. Task context, not in a worker.
-    ///
-    /// # Safety
-    ///
-    /// `this` must come from `KBox::into_raw`, be owned by the caller, and not be used afterwards.
-    unsafe fn destroy(this: NonNull<Self>) {
-        // SAFETY: By the function's requirements.
-        let this = unsafe { KBox::from_raw(this.as_ptr()) };
-        // SAFETY: By the type invariant the queue is valid and ours.
-        unsafe { bindings::destroy_workqueue(this.wq.as_ptr()) };
-    }
-}
-
-/// Destroys the queues that were dropped where it was not possible. Task context, not in a worker.
-pub(super) fn destroy_orphans() {
-    let mut next = ORPHANS.xchg(ptr::null_mut(), Full);
-    while let Some(inner) = NonNull::new(next) {
-        // SAFETY: What is in the list is valid, and the exchange made it ours.
-        next = unsafe { inner.as_ref() }.next;
-        // SAFETY: As above; it was put there by a `WorkQueue`, whose `inner` comes from
-        // `KBox::into_raw`.
-        unsafe { Inner::destroy(inner) };
+        };
+        queue.enqueue(inner);
     }
 }
 

@@ -8,7 +8,6 @@
 #include <linux/raid/xor.h>
 
 #include "eraid_shim.h"
-#include "eraid_shim_misc.h"
 
 const blk_opf_t ERAID_CONST_REQ_OP_MASK = REQ_OP_MASK;
 const blk_opf_t ERAID_CONST_REQ_FAILFAST_DEV = REQ_FAILFAST_DEV;
