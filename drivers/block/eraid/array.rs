@@ -46,6 +46,7 @@ use crate::{
     write::StripeWrite,
 };
 use eraid_core::{
+    balance,
     geometry::{Band, Geometry, Level, Rows},
     line::Amount,
     member::{Event as MemberEvent, MemberState},
@@ -479,35 +480,39 @@ fn make_stripes() -> Result<StripeTable> {
     StripeLocks::new(nodes, buckets).ok_or(EINVAL)
 }
 
-/// Plans a read; of RAID-1 from the copy that has least to do.
+/// Plans a read; of RAID-1 from the copy `prefer`, or from the one that is expected to answer first.
 pub(crate) fn plan_read(
     array: &Array,
     stripe: StripeNo,
     first: u8,
     last: u8,
     view: &View,
+    prefer: Option<Slot>,
 ) -> ReadPlan {
     let prefer = match array.geometry.level() {
-        Level::Raid1 => array.least_busy(view.readable().minus(view.avoid), stripe),
+        Level::Raid1 => prefer.or_else(|| array.best_copy(view, stripe)),
         _ => None,
     };
     plan_read::plan_read(&array.geometry, stripe, first, last, view, prefer)
 }
 
 impl Array {
-    /// The copy with least to do; among equals one that neighbouring stripes share, so that all
-    /// copies are used and streams stay on one.
-    fn least_busy(&self, among: SlotSet, stripe: StripeNo) -> Option<Slot> {
-        let table = self.table.lock();
-        let turn = stripe.get() >> NEIGHBOURS_SHIFT;
-        let load = |slot: &Slot| {
-            let entry = table.get(slot.index());
-            let member = entry.and_then(|entry| entry.member.as_ref());
-            let load = member.map_or(u32::MAX, |member| member.in_flight());
-            let place = u64::from(slot.get()).wrapping_add(turn);
-            (load, place.checked_rem(u64::from(self.geometry.members())))
+    /// The copy that is expected to answer first, of members that are not avoided if there are any.
+    fn best_copy(&self, view: &View, stripe: StripeNo) -> Option<Slot> {
+        let favoured = view.readable().minus(view.avoid);
+        let among = match favoured.is_empty() {
+            true => view.readable(),
+            false => favoured,
         };
-        among.iter().min_by_key(load)
+        let now = Micros::new(now_us());
+        let table = self.table.lock();
+        let copy = |slot: Slot| {
+            let entry = table.get(slot.index())?;
+            entry.member.as_ref().map(|member| member.as_copy(now))
+        };
+        let copies = among.iter().filter_map(copy);
+        let turn = stripe.get() >> NEIGHBOURS_SHIFT;
+        balance::choose(copies, turn, self.geometry.members())
     }
 }
 

@@ -64,8 +64,14 @@ impl Direct {
         let (mut taken, mut copy) = (0, None);
         'pieces: for piece in geometry.pieces(start, len) {
             let view = array.view(piece.stripe);
-            let plan =
-                crate::array::plan_read(array, piece.stripe, piece.column, piece.column, &view);
+            let plan = crate::array::plan_read(
+                array,
+                piece.stripe,
+                piece.column,
+                piece.column,
+                &view,
+                copy,
+            );
             let ReadPlan::Direct(slots) = plan else {
                 break;
             };

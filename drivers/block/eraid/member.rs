@@ -36,9 +36,10 @@ use crate::{
     sub::{self, Cmd, Target},
 };
 use eraid_core::{
+    balance::{Copy, ServiceTime},
     line::Amount,
     queue::{Class, Classes},
-    units::{Slot, Uuid},
+    units::{Micros, Slot, Uuid},
 };
 
 /// Commands a rotational member gets at a time, as many as its NCQ or TCQ queue holds.
@@ -111,6 +112,8 @@ pub(crate) struct Member {
     held_pages: Atomic<u32>,
     /// When the device last finished a command, or got one while it held none.
     last_done_us: Atomic<u64>,
+    /// Its [`ServiceTime`].
+    service: Atomic<u64>,
     #[pin]
     queue: SpinLockIrq<Queue>,
     #[pin]
@@ -162,6 +165,7 @@ impl Member {
                 held: Atomic::new(0),
                 held_pages: Atomic::new(0),
                 last_done_us: Atomic::new(0),
+                service: Atomic::new(ServiceTime::UNKNOWN.to_raw()),
                 queue <- new_spinlock_irq!(queue, "eraid::member"),
                 dispatch <- new_work!("eraid::member"),
             }),
@@ -185,6 +189,21 @@ impl Member {
         Amount {
             commands: self.held.load(Relaxed) as usize,
             pages: self.held_pages.load(Relaxed) as usize,
+        }
+    }
+
+    /// What speaks for reading its copy of something at `now`. Any context.
+    pub(crate) fn as_copy(&self, now: Micros) -> Copy {
+        let in_hand = self.in_flight();
+        let idle = match in_hand {
+            0 => now.saturating_sub(Micros::new(self.last_done_us.load(Relaxed))),
+            _ => Micros::ZERO,
+        };
+        Copy {
+            slot: self.place,
+            in_hand,
+            time: ServiceTime::from_raw(self.service.load(Relaxed)),
+            idle,
         }
     }
 
@@ -391,6 +410,9 @@ impl Member {
         let elapsed = now_us().saturating_sub(cmd.ctx.dispatched_us);
         trace::trace_subreq_done(&self.describe(array, cmd), status.as_raw());
         self.lets_go(cmd);
+        if status.is_ok() && cmd.ctx.io.op != CommandOp::Flush {
+            self.measure(cmd.ctx.dispatched_us);
+        }
         if !status.is_ok() {
             self.count_error(array, cmd, status);
         } else if cmd.ctx.io.op == CommandOp::Read && matches!(cmd.ctx.target, Target::Op(_)) {
@@ -402,6 +424,16 @@ impl Member {
             };
             self.counters.read_us.store(smoothed, Relaxed);
         }
+    }
+
+    /// A command that the device got at `dispatched_us` has just ended.
+    ///
+    /// Of two that end at the same moment one may be lost: the mean of the others is as good.
+    fn measure(&self, dispatched_us: u64) {
+        let previous = Micros::new(self.last_done_us.load(Relaxed));
+        let old = ServiceTime::from_raw(self.service.load(Relaxed));
+        let new = old.after(Micros::new(dispatched_us), previous, Micros::new(now_us()));
+        self.service.store(new.to_raw(), Relaxed);
     }
 
     /// The command that [`Self::completed`] was told of is dealt with. Any context.

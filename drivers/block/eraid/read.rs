@@ -141,7 +141,7 @@ impl StripeRead {
         let mut view = cx.array.view(self.band.stripe);
         view.bad = view.bad.union(self.bad);
         let (first, last) = (self.band.first, self.band.last);
-        match plan_read(cx.array, self.band.stripe, first, last, &view) {
+        match plan_read(cx.array, self.band.stripe, first, last, &view, None) {
             ReadPlan::Direct(slots) => Some((slots, SlotSet::EMPTY)),
             ReadPlan::Decode { fetch, missing } => Some((fetch, missing)),
             ReadPlan::Lost => None,

@@ -24,6 +24,7 @@
 
 pub mod assembly;
 pub mod badblocks;
+pub mod balance;
 pub mod checkpoint;
 pub mod control;
 pub mod crc32c;
