@@ -7,6 +7,27 @@
 # One build directory for each checkout and flavour.
 build_dir() { printf '%s\n' "$CACHE/build/$(key_of "$REPO")-$1"; }
 
+# build_begin DIR: makes it and takes its lock; build_end gives that back. A new
+# checkout begins with what another one has built, for copy_tree finds by content
+# what differs.
+build_begin() {
+	local from seed
+	mkdir -p "$CACHE/build"
+	while IFS= read -r from; do
+		[ ! -e "$1" ] || break
+		exec {seed}>>"$from/lock"
+		if flock -n "$seed"; then
+			rm -rf "$TMP/seed-${1##*/}" && cp -a --reflink=auto "$from" "$TMP/seed-${1##*/}" && mv -T "$TMP/seed-${1##*/}" "$1"
+		fi
+		exec {seed}>&-
+	done < <(find "$CACHE/build" -mindepth 1 -maxdepth 1 -printf '%T@ %p\n' | sort -rn |
+		sed -nE "s|^[0-9.]+ (.*/[0-9a-f]+-${1#*/build/*-})\$|\1|p")
+	mkdir -p "$1/tree"
+	exec {BUILD_LOCK}>>"$1/lock"
+	flock "$BUILD_LOCK"
+}
+build_end() { exec {BUILD_LOCK}>&-; }
+
 # The files of the checkout, tracked or new, not ignored; NUL-separated.
 repo_files() {
 	git -C "$REPO" ls-files -co --exclude-standard -z | sort -zu |
@@ -37,16 +58,14 @@ module_build() {
 	dir=$(build_dir "$flavour")
 	case " $* " in *" CLIPPY=1 "*) dir+=-clippy ;; esac
 	log=$LOG/build-$(basename "$dir").log
-	mkdir -p "$dir/tree"
-	exec {block}>"$dir/lock"
-	flock "$block"
+	build_begin "$dir"
 	copy_tree "$dir/tree"
 	read -ra args < <(kernel_make_args "$flavour")
 	in_root -r "$SRC:src" -r "$OBJ:obj" -b "$dir/tree:mod" -- \
 		make -C /lab/obj "${args[@]}" M=/lab/mod -j"$(nproc)" "$@" modules >"$log" 2>&1 || rc=$?
 	# modpost only warns about much that cannot work when loaded.
 	if [ $rc = 0 ] && grep -q 'WARNING: modpost' "$log"; then rc=1; fi
-	exec {block}>&-
+	build_end
 	if [ $rc != 0 ]; then
 		awk '/^error|^warning|WARNING|rror:/ { n = 13 } n-- > 0 && shown++ < 80' "$log" >&2
 		tail -n 5 "$log" >&2

@@ -27,9 +27,10 @@ check() {
 # In the root with a copy of the tree, cargo's cache and the host's own cargo
 # settings (mirrors, proxies).
 in_root_cargo() { # CMD...
-	local dir
+	local dir rc=0
 	dir=$(build_dir host)
-	mkdir -p "$dir/tree" "$dir/target"
+	build_begin "$dir"
+	mkdir -p "$dir/target"
 	copy_tree "$dir/tree"
 	rm -f "$CACHE/cargo/config.toml" "$CACHE/cargo/ca.pem"
 	local f ca=()
@@ -46,7 +47,10 @@ in_root_cargo() { # CMD...
 		env -u RUSTUP_HOME -u RUSTUP_TOOLCHAIN CARGO_HOME=/lab/cargo \
 		CARGO_TARGET_DIR=/lab/work CARGO_TERM_COLOR=never "${ca[@]}" \
 		CARGO_RESOLVER_INCOMPATIBLE_RUST_VERSIONS=fallback \
-		bash -euc 'cd /lab/mod; "$@"' - "$@"
+		CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_TEST_DEBUG=0 \
+		bash -euc 'cd /lab/mod; "$@"' - "$@" || rc=$?
+	build_end
+	return $rc
 }
 
 check_shellcheck() {
