@@ -18,16 +18,33 @@ need_block_dev() {
 # shellcheck source=/dev/null
 . ./lib.sh
 
-readonly SIM=/sys/class/eraid-hddsim DRIVES=6 CHOSEN=2
+readonly SIM=/sys/class/eraid-hddsim CHOSEN=2
 declare -A SET=() # what the line sets, by key
 
-# The array's own name for a device node does not matter here.
+# The array's own name for a device node does not matter here. Without
+# assume-clean the array starts read-only, so that its initial resync can be
+# frozen before it begins; the first write makes it active.
 md_create() {
-	MDADM_NO_UDEV=1 mdadm --create /dev/md0 --run --metadata=1.2 --level=5 \
-		--raid-devices=$DRIVES --chunk=8 --layout=left-symmetric --bitmap=none \
-		--assume-clean "${MEMBERS[@]}" >"$WORK/mdadm" 2>&1 || t_bail "$(<"$WORK/mdadm")"
+	local sync=(--assume-clean) frozen=''
+	[ "$STATE" = full ] || frozen=1
+	[ -z "$frozen" ] || sync=(--force)
+	echo "${frozen:-0}" >/sys/module/md_mod/parameters/start_ro
+	MDADM_NO_UDEV=1 mdadm --create /dev/md0 --run --metadata=1.2 --level="$LEVEL" \
+		--raid-devices="$DRIVES" --chunk="${CHUNK%K}" --layout=left-symmetric \
+		--bitmap="${SET[bitmap]:-none}" "${sync[@]}" "${MEMBERS[@]}" >"$WORK/mdadm" 2>&1 ||
+		t_bail "$(<"$WORK/mdadm")"
+	[ -z "$frozen" ] || echo frozen >/sys/block/md0/md/sync_action
 	NODE=/dev/md0
 	need_block_dev $NODE
+	md_check
+}
+
+# md is in the state that the cell is about: in sync, or not begun.
+md_check() {
+	local want='idle none' is
+	[ "$STATE" = full ] || want='frozen 0'
+	is="$(</sys/block/md0/md/sync_action) $(</sys/block/md0/md/resync_start)"
+	[ "$is" = "$want" ] || t_bail "md's sync_action and resync_start are '$is', not '$want'"
 }
 
 md_fail() {
@@ -36,9 +53,13 @@ md_fail() {
 }
 
 eraid_create() {
+	local clean=()
+	[ "$STATE" != full ] || clean=(assume_clean=1)
 	must insmod "$ERAID_KO"
-	must array_create bench level=5 chunk=8K assume_clean=1
+	must array_create bench level="$LEVEL" chunk="$CHUNK" "${clean[@]}"
 }
+
+eraid_check() { quiet || t_bail "sync_action is $(attr sync_action)"; }
 
 eraid_fail() {
 	member_fail "$1"
@@ -73,11 +94,29 @@ drives_set() {
 		esac
 	done
 	# Where the heads are and what comes next of the failures is the same for
-	# every array.
-	for ((i = 0; i < DRIVES; i++)); do must store "/sys/block/h$i/hddsim/reset" 1; done
+	# every array. A drive must have written its cache by then.
+	for ((i = 0; i < DRIVES; i++)); do
+		wait_until 60 store "/sys/block/h$i/hddsim/reset" 1 || t_bail "h$i does not rest"
+	done
+}
+
+# One write to each part of the array, so that every region has some: 512 parts,
+# for there are at most 448 regions.
+first_pass() {
+	local part=$(($(sectors "$NODE") / 8 / 512 * 4096))
+	awk -v part="$part" 'BEGIN {
+		for (i = 0; i < 512; i++) printf "%d,W,%.0f,4096\n", i * 30000, i * part
+	}' >"$WORK/first"
+	"$ERAID_TOOLS/eraid-load" replay "$WORK/first" "$NODE" >"$WORK/first.out" 2>&1 ||
+		t_bail "first pass: $(<"$WORK/first.out")"
+	# Long enough for both to mark their regions as clean again.
+	sleep 60
 }
 
 for word in ${CELL#* }; do SET[${word%%=*}]=${word#*=}; done
+LEVEL=${SET[level]:-5} CHUNK=${SET[chunk]:-8K} STATE=${SET[state]:-full}
+DRIVES=6
+[ "$LEVEL" = 5 ] || DRIVES=8
 # Every medium error prints a line.
 dmesg -n 1
 drives_create
@@ -85,11 +124,18 @@ ${STACK}_create
 if [ -n "${SET[fail]:-}" ]; then "${STACK}_fail" "${MEMBERS[CHOSEN]}"; fi
 # md and eRAID write their metadata some time after they start.
 sleep 5
+[ "$STATE" != partial ] || first_pass
 drives_set
 
 load=("$NODE" --size "${SET[size]}" --count "${SET[count]}"
 	--warm-up "${SET[warm_up]:-0}" --seed "$SEED" --histogram "$WORK/histogram")
-if [ -n "${SET[sequential]:-}" ]; then load+=(--sequential); else load+=(--align 8K); fi
+if [ -n "${SET[sequential]:-}" ]; then
+	load+=(--sequential)
+else
+	load+=(--align "${SET[align]:-${SET[size]}}")
+fi
+[ -z "${SET[write_percent]:-}" ] || load+=(--write-percent "${SET[write_percent]}")
+[ -z "${SET[fsync]:-}" ] || load+=(--fsync)
 if [ -n "${SET[in_flight]:-}" ]; then
 	load=(closed "${load[@]}" --in-flight "${SET[in_flight]}")
 else
@@ -107,4 +153,5 @@ status=$?
 for ((i = 0; i < DRIVES; i++)); do
 	echo "h$i=$(tr ' \n' '=,' <"/sys/block/h$i/hddsim/counters")"
 done
+[ -n "${SET[fail]:-}" ] || "${STACK}_check"
 cat "$WORK/histogram"

@@ -6,7 +6,7 @@
 # The command is called by name; the other parts set what is used here.
 # shellcheck disable=SC2317,SC2154
 
-readonly BENCHES=(baseline)
+readonly BENCHES=(baseline writes)
 
 # Wall time in which a cell must be done, seconds.
 readonly CELL_SECONDS=300
@@ -34,7 +34,7 @@ cell_run() {
 	guest_env tt "CELL=$line" "STACK=$array" "SEED=${BENCH_SEED}" >"$dir/job/env"
 	echo 'exec bash /lab/repo/scripts/bench/cell.sh' >"$dir/job/command"
 	mkfifo "$dir/out"
-	guest_boot tt "$dir" </dev/null >"$dir/out" 2>&1 &
+	ERAID_GUEST_MEM=$(cell_memory "$line") guest_boot tt "$dir" </dev/null >"$dir/out" 2>&1 &
 	pid=$!
 	exec 4<"$dir/out"
 	while IFS= read -r -t $((deadline > SECONDS ? deadline - SECONDS : 1)) -u 4 text; do
@@ -56,6 +56,15 @@ cell_run() {
 	rm -rf "$dir"
 	mv "$file.new" "$file"
 	cell_say "$file" $((SECONDS - start))
+}
+
+# What the guest gets, MiB: what is written stays in its memory.
+cell_memory() { # LINE
+	local word
+	for word in $1; do
+		case $word in memory=*) echo "${word#*=}"; return ;; esac
+	done
+	echo "${ERAID_GUEST_MEM:-1024}"
 }
 
 cell_failed() { # FILE STATUS

@@ -6,7 +6,7 @@
 //! system call where time is simulated.
 
 use crate::recorder::{Outcome, Recorder};
-use crate::request::Request;
+use crate::request::{Op, Request};
 use eraid_tools::time::Nanos;
 use std::io;
 
@@ -19,6 +19,9 @@ pub trait Queue {
     /// Hands over a request, known by `tag` from now on. Returns when it was taken, which may
     /// be late when the device is full; other requests complete meanwhile.
     fn submit(&mut self, tag: usize, request: &Request) -> io::Result<()>;
+    /// Hands over an fsync in the place of the request of `tag`, which has completed. It completes
+    /// as a request does, with 0 for success.
+    fn sync(&mut self, tag: usize) -> io::Result<()>;
     /// Sleeps until a request completes or `timeout` is over (never, without one; never zero);
     /// adds what completed to `done`.
     fn wait(&mut self, timeout: Option<Nanos>, done: &mut Vec<Completion>) -> io::Result<()>;
@@ -41,6 +44,15 @@ struct Pending {
     number: u64,
     request: Request,
     lag: Nanos,
+    /// Bytes that it carried; the fsync behind it is under way.
+    carried: Option<i64>,
+}
+
+impl Pending {
+    /// Whether what has ended with `result` was the write, and its fsync is to follow.
+    fn wants_sync(&self, result: i64) -> bool {
+        self.request.op == Op::SyncedWrite && self.carried.is_none() && result >= 0
+    }
 }
 
 /// The requests under way.
@@ -85,6 +97,7 @@ impl<'a, Q: Queue> InFlight<'a, Q> {
             number: self.next_number,
             request,
             lag: now.since(request.due),
+            carried: None,
         });
         self.recorder.submitted(self.next_number, now, self.count());
         self.next_number += 1;
@@ -96,15 +109,26 @@ impl<'a, Q: Queue> InFlight<'a, Q> {
         self.done.clear();
         self.queue.wait(timeout, &mut self.done)?;
         for done in &self.done {
-            let pending = self.pending.get_mut(done.tag).and_then(Option::take);
-            let pending = pending.ok_or_else(|| io::Error::other("an unknown completion"))?;
+            let place = self.pending.get_mut(done.tag);
+            let mut pending = place
+                .and_then(Option::take)
+                .ok_or_else(|| io::Error::other("an unknown completion"))?;
+            if pending.wants_sync(done.result) {
+                pending.carried = Some(done.result);
+                self.queue.sync(done.tag)?;
+                self.pending[done.tag] = Some(pending);
+                continue;
+            }
             self.free.push(done.tag);
             self.recorder.completed(&Outcome {
                 number: pending.number,
                 request: pending.request,
                 lag: pending.lag,
                 latency: done.at.since(pending.request.due),
-                result: done.result,
+                result: match pending.carried {
+                    Some(carried) if done.result == 0 => carried,
+                    _ => done.result,
+                },
             })?;
         }
         Ok(self.queue.now())

@@ -28,6 +28,7 @@ const BATCH: usize = 128;
 
 const IOCB_CMD_PREAD: u16 = 0;
 const IOCB_CMD_PWRITE: u16 = 1;
+const IOCB_CMD_FDSYNC: u16 = 3;
 
 /// `struct io_event` of aio_abi.h.
 #[repr(C)]
@@ -208,20 +209,41 @@ impl<'a> Aio<'a> {
         Ok(aio)
     }
 
-    fn control_block(&self, tag: usize, request: &Request) -> libc::iocb {
+    /// A control block without memory or place.
+    fn blank(&self, tag: usize, command: u16) -> libc::iocb {
         // SAFETY: It is plain numbers, of which zero is valid.
         let mut block: libc::iocb = unsafe { std::mem::zeroed() };
-        let (command, memory) = match request.op {
-            Op::Read => (IOCB_CMD_PREAD, &self.reads),
-            Op::Write => (IOCB_CMD_PWRITE, &self.writes),
-        };
         block.aio_data = tag as u64;
         block.aio_lio_opcode = command;
         block.aio_fildes = self.device.file().as_raw_fd() as u32;
+        block
+    }
+
+    fn control_block(&self, tag: usize, request: &Request) -> libc::iocb {
+        let (command, memory) = match request.op {
+            Op::Read => (IOCB_CMD_PREAD, &self.reads),
+            Op::Write | Op::SyncedWrite => (IOCB_CMD_PWRITE, &self.writes),
+        };
+        let mut block = self.blank(tag, command);
         block.aio_buf = memory.start.as_ptr() as u64;
         block.aio_nbytes = u64::from(request.length.min(self.longest));
         block.aio_offset = request.offset as i64;
         block
+    }
+
+    /// Submits one of the control blocks that are made here.
+    fn hand_over(&self, block: &mut libc::iocb) -> io::Result<()> {
+        let mut list = [&raw mut *block];
+        // SAFETY: The kernel reads one pointer and the control block behind it, and keeps
+        // neither. The memory that the block names, if any, is as long as it says, and lives until
+        // the context is gone, and with it all requests.
+        let taken =
+            unsafe { libc::syscall(libc::SYS_io_submit, self.context.0, 1i64, list.as_mut_ptr()) };
+        match taken {
+            1 => Ok(()),
+            0 => Err(io::Error::other("io_submit took nothing")),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 }
 
@@ -247,17 +269,12 @@ impl Queue for Aio<'_> {
 
     fn submit(&mut self, tag: usize, request: &Request) -> io::Result<()> {
         let mut block = self.control_block(tag, request);
-        let mut list = [&raw mut block];
-        // SAFETY: The kernel reads one pointer and the control block behind it, and keeps
-        // neither. The memory that the block names is as long as it says, and lives until the
-        // context is gone, and with it all requests.
-        let taken =
-            unsafe { libc::syscall(libc::SYS_io_submit, self.context.0, 1i64, list.as_mut_ptr()) };
-        match taken {
-            1 => Ok(()),
-            0 => Err(io::Error::other("io_submit took nothing")),
-            _ => Err(io::Error::last_os_error()),
-        }
+        self.hand_over(&mut block)
+    }
+
+    fn sync(&mut self, tag: usize) -> io::Result<()> {
+        let mut block = self.blank(tag, IOCB_CMD_FDSYNC);
+        self.hand_over(&mut block)
     }
 
     fn wait(&mut self, timeout: Option<Nanos>, done: &mut Vec<Completion>) -> io::Result<()> {

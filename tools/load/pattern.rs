@@ -28,6 +28,9 @@ pub struct PatternArgs {
     /// Writes among 100 requests; they destroy what the device holds.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub write_percent: u32,
+    /// An fsync behind each write, which is done only then.
+    #[arg(long, requires = "write_percent")]
+    pub fsync: bool,
     /// Makes arrivals, places and kinds.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -50,6 +53,8 @@ pub struct Pattern {
     align: u64,
     length: u32,
     write_percent: u32,
+    /// What writes are.
+    write: Op,
     /// The next place of a sequential pattern.
     next: Option<u64>,
 }
@@ -87,6 +92,11 @@ impl Pattern {
             // At most MAX_SIZE.
             length: args.size as u32,
             write_percent: args.write_percent,
+            write: if args.fsync {
+                Op::SyncedWrite
+            } else {
+                Op::Write
+            },
             next: args.sequential.then_some(0),
         })
     }
@@ -107,7 +117,7 @@ impl Pattern {
             None => self.rng.below(self.places),
         };
         let op = if self.write_percent > 0 && self.rng.percent(self.write_percent) {
-            Op::Write
+            self.write
         } else {
             Op::Read
         };
@@ -132,6 +142,7 @@ mod tests {
             align: Some(align),
             sequential: false,
             write_percent: 0,
+            fsync: false,
             seed: 5,
             part: Part::default(),
         }
@@ -176,6 +187,10 @@ mod tests {
             .filter(|_| pattern.next(Nanos(0)).is_write())
             .count();
         assert!((2_800..3_200).contains(&writes), "{writes}");
+        args.fsync = true;
+        args.write_percent = 100;
+        let mut pattern = Pattern::on(&args, SIZE, 4096).unwrap();
+        assert_eq!(pattern.next(Nanos(0)).op, Op::SyncedWrite);
     }
 
     #[test]

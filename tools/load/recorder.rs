@@ -177,7 +177,7 @@ fn create(path: &Path) -> io::Result<(PathBuf, BufWriter<File>)> {
 fn write_request(out: &mut dyn Write, outcome: &Outcome) -> io::Result<()> {
     let op = match outcome.request.op {
         Op::Read => 'R',
-        Op::Write => 'W',
+        Op::Write | Op::SyncedWrite => 'W',
     };
     writeln!(
         out,

@@ -12,6 +12,8 @@ pub enum Op {
     Read,
     /// Writes bytes without meaning.
     Write,
+    /// The same with an fsync behind it; only then is it done.
+    SyncedWrite,
 }
 
 /// One request.
@@ -30,7 +32,7 @@ pub struct Request {
 impl Request {
     /// Whether it changes the device.
     pub fn is_write(&self) -> bool {
-        self.op == Op::Write
+        self.op != Op::Read
     }
 
     /// Whether a device of `size` bytes in blocks of `block` can do it.

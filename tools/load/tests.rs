@@ -27,7 +27,13 @@ struct Server {
     /// Fails requests to this offset.
     bad: Option<u64>,
     waits: usize,
+    syncs: usize,
+    /// Fails every fsync.
+    bad_sync: bool,
 }
+
+/// What an fsync takes.
+const SYNC: Nanos = Nanos(1000);
 
 impl Server {
     fn new(depth: usize, service: u64) -> Self {
@@ -40,6 +46,8 @@ impl Server {
             free_at: Nanos(0),
             bad: None,
             waits: 0,
+            syncs: 0,
+            bad_sync: false,
         }
     }
 }
@@ -65,6 +73,14 @@ impl Queue for Server {
         self.free_at = self.free_at.max(self.clock) + self.service;
         let failed = self.bad == Some(request.offset);
         let result = if failed { -5 } else { request.length.into() };
+        self.queue.push_back((tag, self.free_at, result));
+        Ok(())
+    }
+
+    fn sync(&mut self, tag: usize) -> io::Result<()> {
+        self.free_at = self.free_at.max(self.clock) + SYNC;
+        self.syncs += 1;
+        let result = if self.bad_sync { -5 } else { 0 };
         self.queue.push_back((tag, self.free_at, result));
         Ok(())
     }
@@ -194,6 +210,38 @@ fn a_closed_loop_keeps_its_depth() {
     assert_eq!(server.clock, Nanos(100 * 100));
 }
 
+fn run_synced(server: &mut Server, op: Op) -> Summary {
+    let mut recorder = Recorder::new(10, 0, &Outputs::default()).unwrap();
+    let requests = (0..10).map(|n| Request { op, ..read_at(n) });
+    closed_loop(server, requests, &mut recorder).unwrap();
+    recorder.finish().unwrap()
+}
+
+#[test]
+fn a_synced_write_is_done_when_its_fsync_is() {
+    let mut server = Server::new(1, 100);
+    let summary = run_synced(&mut server, Op::SyncedWrite);
+    assert_eq!((summary.errors, summary.latency.count()), (0, 10));
+    assert_eq!(summary.latency.mean(), Nanos(1100));
+    assert_eq!((server.syncs, server.clock), (10, Nanos(11_000)));
+
+    // A write that failed has no fsync.
+    let mut server = Server::new(1, 100);
+    server.bad = Some(3);
+    assert_eq!(run_synced(&mut server, Op::SyncedWrite).errors, 1);
+    assert_eq!(server.syncs, 9);
+
+    // One whose fsync failed is not done.
+    let mut server = Server::new(1, 100);
+    server.bad_sync = true;
+    let summary = run_synced(&mut server, Op::SyncedWrite);
+    assert_eq!((summary.errors, summary.latency.count()), (10, 0));
+
+    let mut server = Server::new(1, 100);
+    run_synced(&mut server, Op::Write);
+    assert_eq!(server.syncs, 0);
+}
+
 /// A file to read and write for real.
 struct Temporary(std::path::PathBuf);
 
@@ -227,6 +275,7 @@ fn system_calls_read_and_write_a_file() {
         align: Some(4096),
         sequential: false,
         write_percent: 50,
+        fsync: true,
         seed: 1,
         part: Part::default(),
     };

@@ -23,10 +23,18 @@ pub enum Group {
     Closed,
     /// Throughput of large sequential reads.
     Stream,
+    /// Writes to RAID-5 of six drives, chunk 64K.
+    Raid5Chunk64,
+    /// The same with chunk 512K.
+    Raid5Chunk512,
+    /// Writes to RAID-6 of eight drives, chunk 64K.
+    Raid6Chunk64,
+    /// The same with chunk 512K.
+    Raid6Chunk512,
 }
 
 /// All groups in the order of the report, with the words of the cells' table.
-pub const GROUPS: [(&str, Group); 8] = [
+pub const GROUPS: [(&str, Group); 12] = [
     ("same", Group::Same),
     ("normal", Group::Normal),
     ("calm", Group::Calm),
@@ -35,6 +43,10 @@ pub const GROUPS: [(&str, Group); 8] = [
     ("burst", Group::Burst),
     ("closed", Group::Closed),
     ("stream", Group::Stream),
+    ("raid5-64k", Group::Raid5Chunk64),
+    ("raid5-512k", Group::Raid5Chunk512),
+    ("raid6-64k", Group::Raid6Chunk64),
+    ("raid6-512k", Group::Raid6Chunk512),
 ];
 
 /// What a group's numbers are.
@@ -48,12 +60,49 @@ pub enum Measure {
     Megabytes,
 }
 
+/// What the parity of an array is when writes to it are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Right everywhere.
+    Full,
+    /// Not right everywhere, though every region has been written to.
+    Partial,
+    /// Of an array nobody has written to.
+    Cold,
+}
+
+/// All states with their words.
+const STATES: [(&str, State); 3] = [
+    ("full", State::Full),
+    ("partial", State::Partial),
+    ("cold", State::Cold),
+];
+
+impl State {
+    /// In words.
+    pub fn word(self) -> &'static str {
+        STATES
+            .iter()
+            .find(|(_, state)| *state == self)
+            .map_or("", |(word, _)| word)
+    }
+}
+
 impl Group {
-    /// What its numbers are.
+    /// Whether it is about writes, which have tables of their own.
+    pub fn is_of_writes(self) -> bool {
+        matches!(
+            self,
+            Group::Raid5Chunk64 | Group::Raid5Chunk512 | Group::Raid6Chunk64 | Group::Raid6Chunk512
+        )
+    }
+
+    /// What its numbers are; those of writes depend on the cell.
     pub fn measure(self) -> Measure {
         match self {
             Group::Closed => Measure::Rate,
             Group::Stream => Measure::Megabytes,
+            _ if self.is_of_writes() => Measure::Rate,
             _ => Measure::Latency,
         }
     }
@@ -81,8 +130,14 @@ pub struct Cell {
     pub size: String,
     /// Requests under way, in a closed loop.
     pub in_flight: Option<u32>,
+    /// What the parity is, where writes are measured.
+    pub state: Option<State>,
+    /// One request behind the other instead of anywhere.
+    pub sequential: bool,
+    /// Requests in all, those of the warm-up included.
+    pub count: Option<u64>,
     /// What md must show, in the group's measure.
-    pub want: f64,
+    pub want: Option<f64>,
     /// What md shows at the 99th percentile in the reference, milliseconds.
     pub want_p99: Option<f64>,
     /// How far md may be from `want`, in percent.
@@ -91,16 +146,31 @@ pub struct Cell {
     pub authors: Option<MeanAndTail>,
 }
 
+impl Cell {
+    /// What its number is.
+    pub fn measure(&self) -> Measure {
+        match self.group.measure() {
+            Measure::Rate if self.sequential && self.size != "4K" => Measure::Megabytes,
+            measure => measure,
+        }
+    }
+}
+
 /// Keys that others look at.
-const GUEST_KEYS: [&str; 8] = [
+const GUEST_KEYS: [&str; 13] = [
     "every",
-    "count",
     "warm_up",
-    "sequential",
+    "align",
     "fail",
     "stall",
     "repeat",
     "only",
+    "level",
+    "chunk",
+    "bitmap",
+    "write_percent",
+    "fsync",
+    "memory",
 ];
 
 /// Reads the table: each cell with its line.
@@ -125,6 +195,14 @@ fn number<T: FromStr>(key: &str, text: &str) -> Result<T, String> {
     number.map_err(|_| format!("{key}={text} is not a number"))
 }
 
+/// What stands for a word in a table of words.
+fn named<T: Copy>(key: &str, text: &str, all: &[(&str, T)]) -> Result<T, String> {
+    let found = all.iter().find(|(word, _)| *word == text);
+    found
+        .map(|(_, value)| *value)
+        .ok_or_else(|| format!("no {key} '{text}'"))
+}
+
 fn pair(key: &str, text: &str) -> Result<MeanAndTail, String> {
     let (mean, p99) = text
         .split_once('/')
@@ -138,22 +216,23 @@ fn pair(key: &str, text: &str) -> Result<MeanAndTail, String> {
 fn parse_line(line: &str) -> Result<Cell, String> {
     let mut words = line.split_whitespace();
     let name = words.next().ok_or("no name")?;
-    let named = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if !name.chars().all(named) {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if !name.chars().all(allowed) {
         return Err(format!("'{name}' is not a name"));
     }
     let (mut group, mut label, mut size) = (None, None, None);
     let (mut in_flight, mut want, mut want_p99) = (None, None, None);
     let (mut within, mut authors) = (None, None);
+    let (mut state, mut sequential, mut count) = (None, false, None);
     for word in words {
         let (key, value) = word
             .split_once('=')
             .ok_or_else(|| format!("'{word}' is not KEY=VALUE"))?;
         match key {
-            "group" => {
-                let found = GROUPS.iter().find(|(word, _)| *word == value);
-                group = Some(found.ok_or_else(|| format!("no group '{value}'"))?.1);
-            }
+            "group" => group = Some(named(key, value, &GROUPS)?),
+            "state" => state = Some(named(key, value, &STATES)?),
+            "sequential" => sequential = true,
+            "count" => count = Some(number(key, value)?),
             "label" => label = Some(value.replace('_', " ")),
             "size" => size = Some(value.to_string()),
             "in_flight" => in_flight = Some(number(key, value)?),
@@ -166,13 +245,23 @@ fn parse_line(line: &str) -> Result<Cell, String> {
             _ => return Err(format!("unknown key '{key}'")),
         }
     }
+    let group: Group = group.ok_or("no group=")?;
+    if group.is_of_writes() {
+        state.ok_or("no state=")?;
+        count.ok_or("no count=")?;
+    } else {
+        want.ok_or("no want=")?;
+    }
     Ok(Cell {
         name: name.into(),
-        group: group.ok_or("no group=")?,
+        group,
         label: label.ok_or("no label=")?,
         size: size.ok_or("no size=")?,
         in_flight,
-        want: want.ok_or("no want=")?,
+        state,
+        sequential,
+        count,
+        want,
         want_p99,
         within,
         authors,

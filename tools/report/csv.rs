@@ -2,10 +2,10 @@
 
 //! All numbers of a benchmark, one line for each cell and array.
 
-use crate::outcome::ARRAYS;
+use crate::cells::Cell;
+use crate::outcome::{Array, Outcome, ARRAYS};
 use crate::verdict::{deviation, Verdict};
 use crate::Row;
-use std::fmt::Write;
 
 /// Words of the guests' output that become columns as they are.
 const COLUMNS: [&str; 21] = [
@@ -40,7 +40,11 @@ pub fn all(rows: &[Row]) -> String {
         text += ",";
         text += column;
     }
-    text += ",want,within_percent,deviation_percent,verdict\n";
+    let of_writes = rows.iter().any(|row| row.cell.group.is_of_writes());
+    text += match of_writes {
+        true => ",member_reads,member_writes,member_flushes\n",
+        false => ",want,within_percent,deviation_percent,verdict\n",
+    };
     for row in rows {
         for array in ARRAYS {
             let Some(outcome) = row.on(array) else {
@@ -53,23 +57,35 @@ pub fn all(rows: &[Row]) -> String {
                 text += ",";
                 text += outcome.word(column);
             }
-            let cell = &row.cell;
-            let within = cell.within.map(|within| within.to_string());
-            // Only md is held to the numbers.
-            let verdict = match array {
-                crate::Array::Md => Verdict::of(cell, Some(outcome)),
-                crate::Array::Eraid => None,
+            text += &match of_writes {
+                true => members(outcome),
+                false => against(&row.cell, array, outcome),
             };
-            // Writing to a string cannot fail.
-            let _ = writeln!(
-                text,
-                ",{},{},{:.2},{}",
-                cell.want,
-                within.unwrap_or_default(),
-                deviation(cell, outcome),
-                verdict.map_or("", Verdict::word)
-            );
+            text += "\n";
         }
     }
     text
+}
+
+fn members(outcome: &Outcome) -> String {
+    let [reads, writes, flushes] =
+        ["reads", "writes", "flushes"].map(|counter| outcome.drives(counter));
+    format!(",{reads},{writes},{flushes}")
+}
+
+/// What is wanted of md, and whether it is so; eRAID is not held to the numbers.
+fn against(cell: &Cell, array: Array, outcome: &Outcome) -> String {
+    let verdict = match array {
+        Array::Md => Verdict::of(cell, Some(outcome)),
+        Array::Eraid => None,
+    };
+    let number = |number: Option<f64>| number.map(|n| n.to_string()).unwrap_or_default();
+    let off = deviation(cell, outcome).map(|off| format!("{off:.2}"));
+    format!(
+        ",{},{},{},{}",
+        number(cell.want),
+        number(cell.within),
+        off.unwrap_or_default(),
+        verdict.map_or("", Verdict::word)
+    )
 }

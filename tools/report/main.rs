@@ -12,10 +12,12 @@ mod cells;
 mod csv;
 mod outcome;
 mod plots;
+mod table;
 mod tables;
 #[cfg(test)]
 mod tests;
 mod verdict;
+mod writes;
 
 use crate::cells::Cell;
 use crate::outcome::{Array, Outcome};
@@ -131,7 +133,10 @@ fn write(args: &WriteArgs) -> io::Result<bool> {
     let plots = plots::write(&rows, &args.out, &args.name)?;
     let tables = tables::all(&rows);
     print!("{tables}");
-    save(file("md"), tables::document(&args.name, &tables, &plots))?;
+    save(
+        file("md"),
+        tables::document(&args.name, &rows, &tables, &plots),
+    )?;
     let missed = |row: &&Row| Verdict::of(&row.cell, row.md.as_ref()) == Some(Verdict::NotMet);
     Ok(rows.iter().filter(missed).count() == 0)
 }

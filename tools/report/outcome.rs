@@ -114,6 +114,22 @@ impl Outcome {
         self.word(key).parse().unwrap_or(f64::NAN)
     }
 
+    /// A counter, summed up over all drives: of the words h0, h1, ..., which are lists of
+    /// COUNTER=NUMBER.
+    pub fn drives(&self, counter: &str) -> f64 {
+        let drive = |key: &str| {
+            key.strip_prefix('h')
+                .is_some_and(|n| n.parse::<u8>().is_ok())
+        };
+        let of_drives = self.words.iter().filter(|(key, _)| drive(key));
+        let counters = of_drives.flat_map(|(_, value)| value.split(','));
+        let pairs = counters.filter_map(|pair| pair.split_once('='));
+        pairs
+            .filter(|(name, _)| *name == counter)
+            .filter_map(|(_, number)| number.parse::<f64>().ok())
+            .sum()
+    }
+
     /// A time in milliseconds; `key` without its unit.
     pub fn ms(&self, key: &str) -> f64 {
         self.number(&format!("{key}_us")) / 1e3

@@ -5,46 +5,9 @@
 use crate::cells::{Cell, Group, Measure, GROUPS};
 use crate::outcome::{Outcome, ARRAYS};
 use crate::plots::Plot;
+use crate::table::{dash, short, Table};
 use crate::verdict::{deviation, measured, Verdict};
-use crate::Row;
-
-/// A table of texts, the first row its head.
-struct Table(Vec<Vec<String>>);
-
-impl Table {
-    fn new(head: &[&str]) -> Self {
-        Table(vec![head.iter().map(|&cell| cell.into()).collect()])
-    }
-
-    /// As Markdown, columns aligned; the first one to the left, numbers to the right.
-    fn text(&self) -> String {
-        let width = |column: usize| {
-            let cells = self.0.iter().filter_map(|row| row.get(column));
-            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..self.0[0].len()).map(width).collect();
-        let mut text = String::new();
-        for (index, row) in self.0.iter().enumerate() {
-            for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
-                text += &match column {
-                    0 => format!("| {cell:<width$} |"),
-                    _ => format!(" {cell:>width$} |"),
-                };
-            }
-            text += "\n";
-            if index == 0 {
-                for (column, &width) in widths.iter().enumerate() {
-                    text += &match column {
-                        0 => format!("|{}|", "-".repeat(width + 2)),
-                        _ => format!("{}:|", "-".repeat(width + 1)),
-                    };
-                }
-                text += "\n";
-            }
-        }
-        text
-    }
-}
+use crate::{writes, Row};
 
 /// What stands above a group's table.
 fn title(group: Group) -> (&'static str, &'static str) {
@@ -74,20 +37,11 @@ fn title(group: Group) -> (&'static str, &'static str) {
             "Throughput: 1 GiB in sequence, 1 MiB at a time, four under way, MB/s",
             "",
         ),
+        Group::Raid5Chunk64 => ("RAID-5 of six drives, chunk 64 KiB", ""),
+        Group::Raid5Chunk512 => ("RAID-5 of six drives, chunk 512 KiB", ""),
+        Group::Raid6Chunk64 => ("RAID-6 of eight drives, chunk 64 KiB", ""),
+        Group::Raid6Chunk512 => ("RAID-6 of eight drives, chunk 512 KiB", ""),
     }
-}
-
-/// A number with about three digits, as people compare them.
-fn short(number: f64) -> String {
-    match number.abs() {
-        n if n >= 100.0 => format!("{number:.0}"),
-        n if n >= 1.0 => format!("{number:.1}"),
-        _ => format!("{number:.2}"),
-    }
-}
-
-fn dash(text: Option<String>) -> String {
-    text.unwrap_or_else(|| "-".into())
 }
 
 /// `mean / 99% / 99.9% / longest` in milliseconds.
@@ -115,10 +69,8 @@ fn ratio(row: &Row) -> String {
 
 fn verdict(row: &Row) -> String {
     let cell = &row.cell;
-    let off = row
-        .md
-        .as_ref()
-        .map(|md| format!("{:+.1}%", deviation(cell, md)));
+    let off = row.md.as_ref().and_then(|md| deviation(cell, md));
+    let off = off.map(|off| format!("{off:+.1}%"));
     let verdict = Verdict::of(cell, row.md.as_ref());
     let word = verdict.map(|verdict| format!(", {}", verdict.word()));
     dash(off) + &word.unwrap_or_default()
@@ -126,7 +78,7 @@ fn verdict(row: &Row) -> String {
 
 fn want(cell: &Cell) -> String {
     let p99 = cell.want_p99.map(|p99| format!(" / {}", short(p99)));
-    short(cell.want) + &p99.unwrap_or_default()
+    dash(cell.want.map(short)) + &p99.unwrap_or_default()
 }
 
 fn table_of(group: Group, rows: &[&Row]) -> Table {
@@ -191,7 +143,11 @@ pub fn all(rows: &[Row]) -> String {
         if !words.is_empty() {
             text += &format!("{words}\n\n");
         }
-        text += &table_of(group, &rows).text();
+        let table = match group.is_of_writes() {
+            true => writes::table(&rows),
+            false => table_of(group, &rows),
+        };
+        text += &table.text();
         if group.measure() == Measure::Latency && rows.iter().any(|row| is_marked(row)) {
             text += "\n\\* not steady: the second half of the run was over 1.3 times as slow as the first.\n";
         }
@@ -199,18 +155,31 @@ pub fn all(rows: &[Row]) -> String {
     text
 }
 
+/// What the numbers of a report are.
+fn numbers(of_writes: bool) -> &'static str {
+    match of_writes {
+        true => writes::NUMBERS,
+        false => {
+            "Latencies are in simulated milliseconds: mean / 99% / 99.9% / longest; what is wanted \
+             of md and what the authors had are mean / 99%."
+        }
+    }
+}
+
 /// The report as a document.
-pub fn document(name: &str, tables: &str, plots: &[Plot]) -> String {
+pub fn document(name: &str, rows: &[Row], tables: &str, plots: &[Plot]) -> String {
+    let of_writes = rows.iter().any(|row| row.cell.group.is_of_writes());
     let mut text = format!(
         "<!-- SPDX-License-Identifier: GPL-2.0 -->\n\n# Benchmark: {name}\n\n\
          Written by `scripts/lab bench {name}`; [README.md](README.md) says how it is measured and \
          what the columns mean. All numbers of every cell, with seeds and a hash of the drives' \
-         parameters, are in [{name}.csv]({name}.csv).\n\n\
-         Latencies are in simulated milliseconds: mean / 99% / 99.9% / longest; what is wanted of \
-         md and what the authors had are mean / 99%.\n"
+         parameters, are in [{name}.csv]({name}.csv).\n\n{}\n",
+        numbers(of_writes)
     );
     text += tables;
-    text += "\n## Plots\n\nThe share of requests that took longer than so many milliseconds.\n";
+    if !plots.is_empty() {
+        text += "\n## Plots\n\nThe share of requests that took longer than so many milliseconds.\n";
+    }
     for plot in plots {
         text += &format!("\n![{}]({})\n", plot.title, plot.file);
     }

@@ -37,7 +37,7 @@ fn a_line_is_a_cell() {
         (cell.group, cell.label.as_str()),
         (Group::Normal, "no retries")
     );
-    assert_eq!((cell.want, cell.within), (15.7, Some(5.0)));
+    assert_eq!((cell.want, cell.within), (Some(15.7), Some(5.0)));
     assert_eq!(cell.authors.unwrap().p99, 43.0);
 }
 
@@ -47,6 +47,8 @@ fn bad_lines_are_named() {
         ("A group=normal", "is not a name"),
         ("a group=none", "no group 'none'"),
         ("a group=normal label=x size=8K", "no want="),
+        ("a group=raid5-64k label=x size=4K count=1", "no state="),
+        ("a group=raid5-64k state=half", "no state 'half'"),
         ("a group=normal size", "is not KEY=VALUE"),
         ("a group=normal wamt=1", "unknown key 'wamt'"),
         ("a group=normal want=x", "want=x is not a number"),
@@ -91,7 +93,7 @@ fn five_percent_is_a_limit_on_both_sides() {
     assert_eq!(Verdict::of(&row.cell, None), Some(Verdict::NotMet));
     let failed = output(15_700.0).replace("errors=0", "errors=1");
     let failed = Outcome::parse(&failed).unwrap();
-    assert_eq!(deviation(&row.cell, &failed), 0.0);
+    assert_eq!(deviation(&row.cell, &failed), Some(0.0));
     assert_eq!(Verdict::of(&row.cell, Some(&failed)), Some(Verdict::NotMet));
     row.cell.within = None;
     assert_eq!(Verdict::of(&row.cell, None), None);
@@ -153,7 +155,7 @@ fn plots_are_drawn() {
     assert_eq!(files, ["x-normal-8k.svg"]);
     let svg = std::fs::read_to_string(out.join(files[0])).unwrap();
     assert!(svg.contains("<polyline") && svg.contains("no retries, eRAID"));
-    let document = tables::document("x", "", &plots);
+    let document = tables::document("x", &rows, "", &plots);
     assert!(document.contains("(x-normal-8k.svg)"));
     std::fs::remove_dir_all(&out).unwrap();
 }
@@ -172,12 +174,98 @@ fn the_cells_in_use_are_right() {
     assert_eq!(
         held,
         [
-            ("8K", 15.7),
-            ("24K", 36.8),
-            ("40K", 108.0),
-            ("8K", 19.0),
-            ("24K", 66.7),
-            ("40K", 302.0)
+            ("8K", Some(15.7)),
+            ("24K", Some(36.8)),
+            ("40K", Some(108.0)),
+            ("8K", Some(19.0)),
+            ("24K", Some(66.7)),
+            ("40K", Some(302.0))
         ]
     );
+}
+
+const WRITES: &str = "\
+    a group=raid5-64k label=sequential_64_KiB,_64 size=64K sequential=1 count=100 state=full\n\
+    b group=raid5-64k label=sequential_64_KiB,_64 size=64K sequential=1 count=100 state=partial\n";
+
+/// Writes at so many MB/s, with so many reads of the first of two drives.
+fn writes(megabytes: f64, reads: u32) -> Outcome {
+    let text = output(1000.0).replace("MBps=1.024", &format!("MBps={megabytes}"));
+    let drives = format!(
+        "h0=reads={reads},writes=50,flushes=2,\nh1=reads=0,writes=50,flushes=0,\nhz=reads=9\n"
+    );
+    Outcome::parse(&text.replace("# a note", &format!("{drives}# a note"))).unwrap()
+}
+
+fn rows_of_writes(eraid: [Outcome; 2]) -> Vec<Row> {
+    let cells = cells::parse(WRITES).unwrap();
+    let md = [writes(200.0, 100), writes(100.0, 0)];
+    let rows = cells.into_iter().zip(md).zip(eraid);
+    rows.map(|(((_, cell), md), eraid)| Row {
+        cell,
+        md: Some(md),
+        eraid: Some(eraid),
+    })
+    .collect()
+}
+
+#[test]
+fn tables_of_writes_compare_and_count() {
+    let text = tables::all(&rows_of_writes([writes(199.0, 2), writes(100.0, 1)]));
+    let lines = text.lines().filter(|line| line.starts_with("| sequential"));
+    let lines: Vec<Vec<_>> = lines
+        .map(|line| line.split('|').map(str::trim).collect())
+        .collect();
+    let full = [
+        "sequential 64 KiB, 64",
+        "full",
+        "200 MB/s",
+        "199 MB/s",
+        "0.995 BELOW",
+        "-",
+        "1.0 / 39.0",
+        "1.0 / 39.0",
+        "1.00 + 1.00 + 0.02",
+        "0.02 + 1.00 + 0.02",
+        "50.0%",
+        "2.0% ABOVE",
+    ];
+    assert_eq!(lines[0][1..13], full);
+    assert_eq!(lines[1][5..7], ["1.000", "0.500"]);
+    assert_eq!(lines[1][12], "1.0%");
+}
+
+#[test]
+fn a_ratio_is_rounded_before_it_is_judged() {
+    let text = tables::all(&rows_of_writes([writes(199.95, 0), writes(99.9, 0)]));
+    assert_eq!(text.matches("BELOW").count(), 1);
+}
+
+#[test]
+fn csv_of_writes_counts_commands() {
+    let text = csv::all(&rows_of_writes([writes(1.0, 2), writes(1.0, 0)]));
+    let lines: Vec<_> = text.lines().collect();
+    assert!(lines[0].ends_with(",member_reads,member_writes,member_flushes"));
+    assert!(lines[1].starts_with("a,md,") && lines[1].ends_with(",100,100,2"));
+    assert!(lines[2].starts_with("a,eraid,") && lines[2].ends_with(",2,100,2"));
+}
+
+#[test]
+fn the_cells_of_writes_are_right() {
+    let text = include_str!("../../scripts/bench/writes.cells");
+    let cells = cells::parse(text).unwrap();
+    for (line, cell) in &cells {
+        assert!(cell.group.is_of_writes(), "{line}");
+        // The name says what the cell is.
+        let level = line.contains(" level=6 ");
+        let chunk = line.contains(" chunk=512K ");
+        let name = format!(
+            "r{}-{}-{}-",
+            if level { 6 } else { 5 },
+            if chunk { "512k" } else { "64k" },
+            cell.state.unwrap().word()
+        );
+        assert!(cell.name.starts_with(&name), "{line}");
+    }
+    assert_eq!(cells.len(), 80);
 }

@@ -20,7 +20,7 @@ impl Verdict {
         let within = cell.within?;
         let met = md.is_some_and(|md| {
             let errors = md.number("errors");
-            errors == 0.0 && deviation(cell, md).abs() <= within
+            errors == 0.0 && deviation(cell, md).is_some_and(|off| off.abs() <= within)
         });
         Some(if met { Verdict::Met } else { Verdict::NotMet })
     }
@@ -34,9 +34,9 @@ impl Verdict {
     }
 }
 
-/// A cell's number on an array, in its group's measure.
+/// A cell's number on an array, in its measure.
 pub fn measured(cell: &Cell, outcome: &Outcome) -> f64 {
-    match cell.group.measure() {
+    match cell.measure() {
         Measure::Latency => outcome.ms("mean"),
         Measure::Rate => outcome.number("rate"),
         Measure::Megabytes => outcome.number("MBps"),
@@ -44,6 +44,7 @@ pub fn measured(cell: &Cell, outcome: &Outcome) -> f64 {
 }
 
 /// How far that is from what is wanted, in percent.
-pub fn deviation(cell: &Cell, outcome: &Outcome) -> f64 {
-    (measured(cell, outcome) / cell.want - 1.0) * 100.0
+pub fn deviation(cell: &Cell, outcome: &Outcome) -> Option<f64> {
+    let want = cell.want?;
+    Some((measured(cell, outcome) / want - 1.0) * 100.0)
 }
