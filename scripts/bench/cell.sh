@@ -23,18 +23,19 @@ declare -A SET=() # what the line sets, by key
 
 # The array's own name for a device node does not matter here. Without
 # assume-clean the array starts read-only, so that its initial resync can be
-# frozen before it begins; the first write makes it active.
+# frozen before it begins.
 md_create() {
-	local sync=(--assume-clean) frozen=''
-	[ "$STATE" = full ] || frozen=1
-	[ -z "$frozen" ] || sync=(--force)
-	echo "${frozen:-0}" >/sys/module/md_mod/parameters/start_ro
+	local sync=(--assume-clean)
+	[ "$STATE" = full ] || sync=(--force --readonly)
 	MDADM_NO_UDEV=1 mdadm --create /dev/md0 --run --metadata=1.2 --level="$LEVEL" \
 		--raid-devices="$DRIVES" --chunk="${CHUNK%K}" --layout=left-symmetric \
 		--bitmap="${SET[bitmap]:-none}" "${sync[@]}" "${MEMBERS[@]}" >"$WORK/mdadm" 2>&1 ||
 		t_bail "$(<"$WORK/mdadm")"
-	[ -z "$frozen" ] || echo frozen >/sys/block/md0/md/sync_action
 	NODE=/dev/md0
+	if [ "$STATE" != full ]; then
+		echo frozen >/sys/block/md0/md/sync_action
+		mdadm --readwrite $NODE >"$WORK/mdadm" 2>&1 || t_bail "$(<"$WORK/mdadm")"
+	fi
 	need_block_dev $NODE
 	md_check
 }
