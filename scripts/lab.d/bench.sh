@@ -162,7 +162,7 @@ cmd_bench() {
 	cells_run "$raw" <"$raw/cells"
 	cells_check "$raw" || rc=1
 	report "$raw" "$out" write /lab/guest/cells /lab/guest /lab/work --name "$name" >&3 || rc=1
-	say "   report: $out/$name.md, $out/$name.csv, $out/$name-*.svg"
+	say "   report: $out/$name.md, all numbers: $out/$name.csv"
 	if [ $rc = 0 ]; then
 		say "   what $table wants of md is met"
 	else
