@@ -21,6 +21,7 @@ use kernel::{
 
 use crate::{
     direct::{Direct, COMMAND_SECTORS},
+    discard::Discard,
     events::Event,
     flush::{After, Flush},
     kapi::{
@@ -407,6 +408,12 @@ impl Array {
         self.with_slot(slot, |entry| entry.member.clone()).flatten()
     }
 
+    /// Whether discards come to anything: the map forgets what was written, or members discard.
+    pub(crate) fn can_discard(&self) -> bool {
+        let can = |slot| self.member(slot).is_some_and(|m| m.device.can_discard());
+        self.geometry.parity() > 0 || self.geometry.all_slots().iter().any(can)
+    }
+
     /// Operations that are not free.
     pub(crate) fn active(&self) -> u32 {
         self.active.load(Relaxed)
@@ -536,9 +543,21 @@ impl Pending {
                 first.then(|| op::Work::Flush(Flush::with(After::Request)))
             }
             request::Op::Read => self.next_of_data(array, true),
-            request::Op::Write => self.next_of_data(array, false),
-            _ => None,
+            request::Op::Write | request::Op::WriteZeroes => self.next_of_data(array, false),
+            request::Op::Discard => {
+                let len = self.request.len() as u64 / 512;
+                let first = core::mem::replace(&mut self.done, len) == 0;
+                first.then(|| self.discard(array, len)).flatten()
+            }
+            request::Op::Other => None,
         }
+    }
+
+    /// What a discard comes to, if there are whole regions in it.
+    fn discard(&self, array: &Array, len: u64) -> Option<op::Work> {
+        let start = Sector::new(self.request.sector());
+        let regions = array.regions_to_discard(start, Sectors::new(len));
+        (!regions.is_empty()).then(|| op::Work::Discard(Discard::new(regions)))
     }
 
     fn next_of_data(&mut self, array: &Array, read: bool) -> Option<op::Work> {
@@ -600,9 +619,10 @@ impl Array {
         }
         match request.op() {
             request::Op::Read | request::Op::Flush => None,
-            request::Op::Write if self.read_only => Some(Status::IOERR),
-            request::Op::Write => None,
-            _ => Some(Status::NOTSUPP),
+            request::Op::Other => Some(Status::NOTSUPP),
+            // What writes.
+            _ if self.read_only => Some(Status::IOERR),
+            request::Op::Write | request::Op::WriteZeroes | request::Op::Discard => None,
         }
     }
 

@@ -20,6 +20,7 @@ mod claims;
 mod control;
 mod create;
 mod direct;
+mod discard;
 mod disk_io;
 mod error;
 mod events;

@@ -410,7 +410,7 @@ impl Member {
         let elapsed = now_us().saturating_sub(cmd.ctx.dispatched_us);
         trace::trace_subreq_done(&self.describe(array, cmd), status.as_raw());
         self.lets_go(cmd);
-        if status.is_ok() && cmd.ctx.io.op != CommandOp::Flush {
+        if status.is_ok() && matches!(cmd.ctx.io.op, CommandOp::Read | CommandOp::Write) {
             self.measure(cmd.ctx.dispatched_us);
         }
         if !status.is_ok() {
@@ -475,6 +475,8 @@ impl Member {
         let counter = match cmd.ctx.io.op {
             CommandOp::Read => &self.counters.read_errors,
             CommandOp::Write | CommandOp::Flush => &self.counters.write_errors,
+            // A device may refuse a hint.
+            CommandOp::Discard => return,
         };
         counter.fetch_add(1, Relaxed);
         array.report(&Event::io(
@@ -505,5 +507,6 @@ fn op_name(op: CommandOp) -> &'static str {
         CommandOp::Read => "read",
         CommandOp::Write => "write",
         CommandOp::Flush => "flush",
+        CommandOp::Discard => "discard",
     }
 }

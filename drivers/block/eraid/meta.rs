@@ -16,7 +16,7 @@
 //! `inner` is taken before the array's `table`, never the other way round, and never with an
 //! operation's lock held.
 
-use core::cmp::min;
+use core::{cmp::min, ops::Range};
 
 use kernel::{
     new_spinlock_irq,
@@ -38,12 +38,13 @@ use crate::{
     sub::{Cmd, Sub, Target},
 };
 use eraid_core::{
+    discard::Discards,
     geometry::Level,
     metapage::{Page, PageId, Side, PAGE_SIZE},
     region::{Admit, ClearTicket, RegionState, Work},
     regionmap::{self, Region, REGIONS_PER_PAGE},
     superblock::{SlotState, Superblock},
-    units::{Generation, Micros, RegionNo, Slot, SlotSet, StripeNo},
+    units::{Generation, Micros, RegionNo, Sector, Sectors, Slot, SlotSet, StripeNo},
 };
 
 /// A region without writes for so long is marked as such.
@@ -91,6 +92,8 @@ struct Inner {
     progress: bool,
     /// The live members when the job ran last.
     live: SlotSet,
+    /// Discards of parts of a region.
+    discards: Discards,
     /// Regions to clear once the members are flushed.
     clearing: KVec<(RegionNo, ClearTicket)>,
     /// Members whose metadata write failed.
@@ -141,6 +144,7 @@ impl Meta {
         let inner = Inner {
             failure: superblock.generation,
             superblock,
+            discards: Discards::default(),
             clearing: KVec::with_capacity(regions.len(), GFP_KERNEL)?,
             regions,
             map_generations,
@@ -165,6 +169,12 @@ impl Inner {
     fn region_mut(&mut self, stripe: StripeNo) -> Option<&mut RegionState> {
         let number = self.superblock.regions.region_of(stripe);
         self.regions.get_mut(usize::try_from(number.get()).ok()?)
+    }
+
+    fn regions_in(&mut self, numbers: Range<u64>) -> impl Iterator<Item = &mut RegionState> {
+        let first = usize::try_from(numbers.start).unwrap_or(usize::MAX);
+        let count = usize::try_from(numbers.end.saturating_sub(numbers.start)).unwrap_or(0);
+        self.regions.iter_mut().skip(first).take(count)
     }
 
     fn wait(&mut self, op: u32) {
@@ -332,6 +342,8 @@ impl Array {
         missing: SlotSet,
     ) -> Admit {
         let mut inner = self.meta.inner.lock();
+        let number = inner.superblock.regions.region_of(stripe);
+        inner.discards.wrote(number);
         let Some(region) = inner.region_mut(stripe) else {
             return Admit::Go;
         };
@@ -493,6 +505,85 @@ impl Array {
                 Goal::Member(slot) => region.recovered(slot),
             };
         }
+        drop(inner);
+        self.kick_meta();
+    }
+}
+
+/// Discards.
+impl Array {
+    /// The regions that are discarded as a whole with this request.
+    pub(crate) fn regions_to_discard(&self, start: Sector, len: Sectors) -> Range<u64> {
+        let mut guard = self.meta.inner.lock();
+        let inner = &mut *guard;
+        let regions = &inner.superblock.regions;
+        inner.discards.add(regions, &self.geometry, start, len)
+    }
+
+    /// Where a region starts on each member, from the start of its data on.
+    pub(crate) fn region_start(&self, region: RegionNo) -> Sector {
+        let (first, _) = self.with_superblock(|superblock| superblock.regions.stripes_of(region));
+        self.geometry.member_sector(first, 0)
+    }
+
+    /// What a region takes of each member.
+    pub(crate) fn region_len(&self, region: RegionNo) -> Sectors {
+        let (first, behind) =
+            self.with_superblock(|superblock| superblock.regions.stripes_of(region));
+        let stripes = behind.get().saturating_sub(first.get());
+        Sectors::new(stripes * u64::from(self.geometry.chunk()))
+    }
+
+    /// Takes those of `regions` back to "never written" that nobody writes to or discards, for
+    /// operation `op`.
+    pub(crate) fn begin_discard(self: &Arc<Self>, op: &Op, regions: Range<u64>) {
+        for number in regions {
+            let mut inner = self.meta.inner.lock();
+            let region = inner.regions_in(number..number + 1).next();
+            let begun = region.is_some_and(|region| region.begin_discard(op.index));
+            drop(inner);
+            if begun {
+                // What a resync computed there proves nothing any more.
+                self.sync.give_up_in(RegionNo::new(number));
+            }
+        }
+        self.kick_meta();
+    }
+
+    /// Whether operation `op` discards a region. RAID-0, which keeps no account, never says no.
+    pub(crate) fn is_discarding(&self, op: &Op, region: u64) -> bool {
+        let inner = self.meta.inner.lock();
+        let region = usize::try_from(region)
+            .ok()
+            .and_then(|number| inner.regions.get(number));
+        region.is_none_or(|region| region.is_discarding(op.index))
+    }
+
+    /// Whether the map of the members says that the regions `op` discards were never written; else
+    /// `op` is woken when it may ask again.
+    pub(crate) fn discard_recorded(self: &Arc<Self>, op: &Op, regions: Range<u64>) -> bool {
+        let mut inner = self.meta.inner.lock();
+        let recorded = inner
+            .regions_in(regions)
+            .all(|region| !region.is_discarding(op.index) || region.discard_recorded());
+        if !recorded {
+            inner.wait(op.index);
+            drop(inner);
+            self.kick_meta();
+        }
+        recorded
+    }
+
+    /// The regions that `op` discards may be written again.
+    pub(crate) fn end_discard(self: &Arc<Self>, op: &Op, regions: Range<u64>) {
+        let mut inner = self.meta.inner.lock();
+        for region in inner.regions_in(regions) {
+            if region.is_discarding(op.index) {
+                region.end_discard();
+            }
+        }
+        // Writers wait among those for whom something became durable.
+        inner.progress = true;
         drop(inner);
         self.kick_meta();
     }

@@ -24,6 +24,7 @@ use kernel::{
 use crate::{
     array::Array,
     direct::Direct,
+    discard::Discard,
     flush::Flush,
     kapi::{request::Request, status::Status, time::now_us},
     pool::Need,
@@ -58,6 +59,8 @@ pub(crate) enum Work {
     Write(StripeWrite),
     /// Flushes the caches of all members.
     Flush(Flush),
+    /// Discards regions.
+    Discard(Discard),
     /// Recomputes parity or copies, one slice of a stripe after the other.
     Sync(StripeSync),
 }
@@ -554,6 +557,7 @@ impl Work {
             Work::Read(work) => work.advance(cx),
             Work::Write(work) => work.advance(cx),
             Work::Flush(work) => work.advance(cx),
+            Work::Discard(work) => work.advance(cx),
             Work::Sync(work) => work.advance(cx),
         }
     }
@@ -567,6 +571,7 @@ impl Work {
             Work::Read(work) => work.abort(cx),
             Work::Write(work) => work.abort(cx),
             Work::Flush(work) => work.abort(cx),
+            Work::Discard(work) => work.abort(cx),
             Work::Sync(work) => work.abort(cx),
         }
         cx.give_back_all();

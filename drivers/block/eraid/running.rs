@@ -17,7 +17,7 @@ use crate::{
     kapi::{
         device::{wait_closed, DeviceEvents},
         disk::{Disk, DiskConfig},
-        limits::{Limits, LimitsConfig},
+        limits::{DiscardLimits, Limits, LimitsConfig},
         sysfs::Kobject,
         tagset::TagSet,
         time::now_us,
@@ -29,7 +29,8 @@ use crate::{
 };
 use eraid_core::{
     control::StopTarget,
-    geometry::{Geometry, Level},
+    discard,
+    geometry::Level,
     refusal::{Errno, Refusal},
     refuse,
     units::{Micros, Slot},
@@ -129,7 +130,7 @@ impl Registry {
         name: &CStr,
         logical_block_size: u32,
     ) -> Result<Disk<Array>> {
-        let mut limits = limits(&array.geometry, logical_block_size);
+        let mut limits = limits(array, logical_block_size);
         for slot in array.geometry.all_slots().iter() {
             if let Some(member) = array.member(slot) {
                 limits.stack_member(&member.device, member.data_start)?;
@@ -361,16 +362,23 @@ fn wait_until(deadline: u64, done: impl Fn() -> bool) -> bool {
     true
 }
 
-fn limits(geometry: &Geometry, logical_block_size: u32) -> Limits {
+fn limits(array: &Array, logical_block_size: u32) -> Limits {
+    let geometry = &array.geometry;
     let chunk = geometry.chunk() * 512;
-    let stripe = geometry.stripe_data().get() as u32;
+    // Full stripes in one request, where that is not too much.
+    let max_hw_sectors = (geometry.stripe_data().get() as u32).clamp(2048, 8192);
     Limits::new(LimitsConfig {
         logical_block_size,
         physical_block_size: logical_block_size,
         io_min: chunk,
         io_opt: chunk.saturating_mul(u32::from(geometry.data_columns())),
-        // Full stripes in one request, where that is not too much.
-        max_hw_sectors: stripe.clamp(2048, 8192),
+        max_hw_sectors,
+        // Zeros are written as any data is.
+        max_write_zeroes_sectors: max_hw_sectors,
+        discard: array.can_discard().then(|| DiscardLimits {
+            granularity: array.with_superblock(|sb| discard::granularity(&sb.regions, geometry)),
+            max_sectors: u32::MAX / 512,
+        }),
         partial_stripes_expensive: matches!(geometry.level(), Level::Raid5 | Level::Raid6),
         write_cache: true,
         rotational: false,

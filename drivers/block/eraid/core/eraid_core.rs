@@ -28,6 +28,7 @@ pub mod balance;
 pub mod checkpoint;
 pub mod control;
 pub mod crc32c;
+pub mod discard;
 pub mod geometry;
 pub mod gf;
 pub mod layout;

@@ -13,6 +13,11 @@
 //! * (c) A write that a member missed is acknowledged only when the stale bit of that member is
 //!   durable on the others: [`RegionState::may_acknowledge`].
 //!
+//! A discard takes a region back to none: first on the disk ([`RegionState::begin_discard`], then
+//! [`RegionState::discard_recorded`]), so that a crash leaves nothing to be resynced and nothing in
+//! doubt however far the members are; then their own discards; only then writers are admitted
+//! again ([`RegionState::end_discard`]).
+//!
 //! The map write itself is the caller's, one at a time for a map page:
 //! [`RegionState::begin_persist`] for every region of the page, the write, then
 //! [`RegionState::persisted`] with the same values. A write that failed on a member is repeated or
@@ -30,7 +35,8 @@ use crate::units::{Micros, Slot, SlotSet};
 pub enum Admit {
     /// Issue it; [`RegionState::end_write`] is owed.
     Go,
-    /// Nothing is owed: ask again after the next [`RegionState::persisted`].
+    /// Nothing is owed: ask again after the next [`RegionState::persisted`] or
+    /// [`RegionState::end_discard`].
     Wait,
 }
 
@@ -58,6 +64,10 @@ pub struct RegionState {
     missed_again: SlotSet,
     /// A write was torn since the resync of this region began.
     torn_again: bool,
+    /// A map write with this region is on its way.
+    persisting: bool,
+    /// The operation that discards the region: until it is through nobody writes here.
+    discarding: Option<u32>,
 }
 
 impl RegionState {
@@ -74,6 +84,8 @@ impl RegionState {
             last_write: Micros::ZERO,
             missed_again: SlotSet::EMPTY,
             torn_again: false,
+            persisting: false,
+            discarding: None,
         }
     }
 
@@ -86,6 +98,9 @@ impl RegionState {
     /// Asks to issue a write which the members of `missed` will not get.
     #[inline]
     pub fn begin_write(&mut self, now: Micros, missed: SlotSet) -> Admit {
+        if self.discarding.is_some() {
+            return Admit::Wait;
+        }
         self.last_write = now;
         self.writes = self.writes.wrapping_add(1);
         self.wanted.in_flight = true;
@@ -165,6 +180,7 @@ impl RegionState {
     #[inline]
     pub fn begin_persist(&mut self) -> Region {
         self.durable = certain(self.durable, self.wanted);
+        self.persisting = true;
         self.wanted
     }
 
@@ -172,6 +188,7 @@ impl RegionState {
     #[inline]
     pub fn persisted(&mut self, written: Region) {
         self.durable = written;
+        self.persisting = false;
     }
 
     /// Begins to clear `in_flight` when there was no write for `idle`.
@@ -196,9 +213,51 @@ impl RegionState {
         true
     }
 
+    /// Operation `op` discards the whole region: its content and its parity are undefined from
+    /// here on. `false`, and nothing happens, while something is written or discarded here.
+    ///
+    /// A resync or recovery that is under way comes to nothing. Members that missed writes stay
+    /// stale.
+    #[inline]
+    pub fn begin_discard(&mut self, op: u32) -> bool {
+        if self.writers > 0 || self.discarding.is_some() {
+            return false;
+        }
+        self.discarding = Some(op);
+        self.wanted = Region {
+            stale: self.wanted.stale,
+            ..Region::NEW
+        };
+        self.torn_again = true;
+        self.missed_again = self.missed_again.union(self.wanted.stale);
+        true
+    }
+
+    /// Whether operation `op` discards the region.
+    #[inline]
+    pub fn is_discarding(&self, op: u32) -> bool {
+        self.discarding == Some(op)
+    }
+
+    /// Whether the maps of all live members say that the region is discarded, so that the members
+    /// may discard it; otherwise ask again after the next [`RegionState::persisted`].
+    #[inline]
+    pub fn discard_recorded(&self) -> bool {
+        !self.persisting && self.wanted == self.durable
+    }
+
+    /// The members have discarded the region, or did not: it may be written again.
+    #[inline]
+    pub fn end_discard(&mut self) {
+        self.discarding = None;
+    }
+
     /// What the background has to do here, in an array of `level`.
     #[inline]
     pub fn work(&self, level: Level) -> Work {
+        if self.discarding.is_some() {
+            return Work::Nothing;
+        }
         let region = self.wanted;
         // Copies can be made equal whichever of them are stale; parity cannot.
         let computable = region.stale.is_empty() || level == Level::Raid1;

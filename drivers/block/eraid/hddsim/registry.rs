@@ -182,6 +182,8 @@ fn limits(params: &Params) -> Limits {
         io_min: BLOCK_SIZE,
         io_opt: 0,
         max_hw_sectors: MAX_SECTORS,
+        max_write_zeroes_sectors: 0,
+        discard: None,
         partial_stripes_expensive: false,
         write_cache: params.is_on(Key::WriteCache),
         rotational: true,

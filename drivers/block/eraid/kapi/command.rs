@@ -45,6 +45,8 @@ pub(crate) enum CommandOp {
     Write,
     /// Makes everything durable that was written and acknowledged before.
     Flush,
+    /// Tells the device that a range is not needed any more; transfers nothing.
+    Discard,
 }
 
 /// Properties of a command. These are the only ones that a request may hand down to a member.
@@ -139,7 +141,7 @@ pub(crate) struct CommandIo {
     pub(crate) sector: u64,
     /// Where in the command's buffer the data is or goes, in bytes; whole sectors.
     pub(crate) buf_off: usize,
-    /// The length in bytes; whole logical blocks of the device.
+    /// The length in bytes; whole logical blocks of the device, less than 4 GiB.
     pub(crate) len: usize,
     /// What the command is for.
     pub(crate) origin: Option<Origin>,
@@ -155,6 +157,7 @@ impl CommandIo {
             CommandOp::Write => bindings::req_op_REQ_OP_WRITE | self.flags.0,
             // As `blkdev_issue_flush()` does it.
             CommandOp::Flush => bindings::req_op_REQ_OP_WRITE | sys::ERAID_CONST_REQ_PREFLUSH,
+            CommandOp::Discard => bindings::req_op_REQ_OP_DISCARD,
         }
     }
 
@@ -162,7 +165,7 @@ impl CommandIo {
     fn buf_range(&self) -> (usize, usize) {
         match self.op {
             CommandOp::Read | CommandOp::Write => (self.buf_off, self.len),
-            CommandOp::Flush => (0, 0),
+            CommandOp::Flush | CommandOp::Discard => (0, 0),
         }
     }
 
@@ -172,6 +175,7 @@ impl CommandIo {
 
         match self.op {
             CommandOp::Flush => true,
+            CommandOp::Discard => self.len > 0 && u32::try_from(self.len).is_ok(),
             CommandOp::Read | CommandOp::Write => {
                 len > 0
                     && (off | len) % SECTOR_SIZE == 0
@@ -282,9 +286,13 @@ impl<C: CommandContext> Command<C> {
             (*bio).bi_private = cmd.cast();
             (*bio).bi_end_io = Some(Self::end_io);
         }
-        if let CommandOp::Read | CommandOp::Write = io.op {
+        if io.op != CommandOp::Flush {
             // SAFETY: `bio` was initialised above.
             unsafe { (*bio).bi_iter.bi_sector = io.sector };
+        }
+        if io.op == CommandOp::Discard {
+            // SAFETY: As above. CAST: `is_valid()` has checked it.
+            unsafe { (*bio).bi_iter.bi_size = io.len as u32 };
         }
         if let Some(origin) = io.origin {
             // SAFETY: `bio` is complete.

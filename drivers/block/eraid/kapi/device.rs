@@ -374,6 +374,13 @@ impl MemberDevice {
         self.limit(|limits| unsafe { &raw const (*limits).max_sectors })
     }
 
+    /// Whether the device takes [`CommandOp::Discard`](super::command::CommandOp::Discard). Any
+    /// context.
+    pub(crate) fn can_discard(&self) -> bool {
+        // SAFETY: `limit()` gives valid limits.
+        self.limit(|limits| unsafe { &raw const (*limits).max_discard_sectors }) > 0
+    }
+
     /// Whether the device refuses writes now. Any context.
     pub(crate) fn is_read_only(&self) -> bool {
         // SAFETY: `bdev` is valid by the type invariant.

@@ -30,12 +30,26 @@ pub(crate) struct LimitsConfig {
     pub(crate) io_opt: u32,
     /// The largest request, in 512-byte sectors. At least a page; rounded down to logical blocks.
     pub(crate) max_hw_sectors: u32,
+    /// The largest request to write zeros, in 512-byte sectors; 0 if there are none.
+    pub(crate) max_write_zeroes_sectors: u32,
+    /// What requests to discard are for; `None` if there are none.
+    pub(crate) discard: Option<DiscardLimits>,
     /// Whether small writes need reads first, as with parity.
     pub(crate) partial_stripes_expensive: bool,
     /// Whether there is a volatile write cache, so that flushes make a difference.
     pub(crate) write_cache: bool,
     /// Whether the disk rotates itself; it does, too, if a member does.
     pub(crate) rotational: bool,
+}
+
+/// What of a disk can be discarded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct DiscardLimits {
+    /// The unit in which discards take effect, in bytes: a power of two, since the block layer
+    /// rounds by bits.
+    pub(crate) granularity: u32,
+    /// The largest request, in 512-byte sectors.
+    pub(crate) max_sectors: u32,
 }
 
 /// The limits of a disk.
@@ -110,6 +124,10 @@ impl Limits {
             io_min: self.config.io_min,
             io_opt: self.config.io_opt,
             max_hw_sectors: self.config.max_hw_sectors,
+            max_write_zeroes_sectors: self.config.max_write_zeroes_sectors,
+            max_hw_discard_sectors: self.config.discard.map_or(0, |discard| discard.max_sectors),
+            max_user_discard_sectors: u32::MAX,
+            discard_granularity: self.config.discard.map_or(0, |discard| discard.granularity),
             max_segments: u16::MAX,
             max_segment_size: u32::MAX,
             dma_alignment: self.stacked.dma_alignment,

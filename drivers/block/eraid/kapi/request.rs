@@ -281,7 +281,7 @@ impl Request {
 
     /// Copies `len` bytes at `off` of the request's data to `buf` at `buf_off`.
     ///
-    /// To be used for writes. User space may change the data at the same time; the copy then holds
+    /// To be used for writes; the data of [`Op::WriteZeroes`] is zeros. User space may change the data at the same time; the copy then holds
     /// any mix.
     ///
     /// # Errors
@@ -295,6 +295,11 @@ impl Request {
         len: usize,
     ) -> Result {
         buf.check(buf_off, len)?;
+        if self.op() == Op::WriteZeroes {
+            let end = off.checked_add(len).filter(|end| *end <= self.len());
+            end.ok_or(ERANGE)?;
+            return buf.zero(buf_off, len);
+        }
         self.for_each_piece(off, len, buf, buf_off, |data, ptr, n| {
             // SAFETY: `for_each_piece()` gives memory of the request and of `buf`, valid for `n`
             // bytes each. `buf` is borrowed exclusively. C's function is called since the data may

@@ -49,7 +49,12 @@ struct Sim {
     torn: bool,
     torn_again: bool,
     syncing: bool,
+    /// A discard is under way; whether the members have got theirs.
+    discarding: Option<bool>,
 }
+
+/// The operation that discards.
+const DISCARDER: u32 = 7;
 
 impl Sim {
     fn new(region: Region) -> Self {
@@ -69,12 +74,14 @@ impl Sim {
             torn: false,
             torn_again: false,
             syncing: false,
+            discarding: None,
         }
     }
 
     fn begin(&mut self, missed: SlotSet) {
         match self.state.begin_write(Micros::new(self.now), missed) {
             Admit::Go => {
+                assert_eq!(self.discarding, None, "a write into a discard");
                 self.waiting = None;
                 self.written = true;
                 self.writes.push(Write {
@@ -83,7 +90,8 @@ impl Sim {
                 });
             }
             Admit::Wait => {
-                assert!(self.state.needs_persist() || self.persisting.is_some());
+                let map_write = self.state.needs_persist() || self.persisting.is_some();
+                assert!(map_write || self.discarding.is_some());
                 self.waiting = Some(missed);
             }
         }
@@ -165,6 +173,33 @@ impl Sim {
         }
     }
 
+    /// Brings a discard forward: begins it, lets the members discard, ends it.
+    fn discard(&mut self) {
+        match self.discarding {
+            None => {
+                let begun = self.state.begin_discard(DISCARDER);
+                assert_eq!(begun, self.writes.is_empty());
+                assert_eq!(self.state.is_discarding(DISCARDER), begun);
+                if begun {
+                    self.discarding = Some(false);
+                    assert!(!self.state.begin_discard(DISCARDER + 1), "one at a time");
+                    // What was written there is of no interest any more.
+                    (self.written, self.torn, self.torn_again) = (false, false, true);
+                    (self.flushed, self.flushing) = (self.ended, self.ended);
+                }
+            }
+            Some(false) if self.state.discard_recorded() => self.discarding = Some(true),
+            Some(false) => assert!(self.state.needs_persist() || self.persisting.is_some()),
+            Some(true) => {
+                self.state.end_discard();
+                self.discarding = None;
+                if let Some(missed) = self.waiting {
+                    self.begin(missed);
+                }
+            }
+        }
+    }
+
     /// What assembly makes of the copies, each of which has the map write or not.
     fn after_crash(&self) -> Region {
         let on_disk = self.disk.iter().copied().reduce(Region::merge).unwrap();
@@ -185,6 +220,10 @@ impl Sim {
         }
         if self.written {
             assert_ne!(after.init, Init::None);
+        }
+        if self.discarding == Some(true) {
+            assert_eq!(after.init, Init::None, "the members disagree");
+            assert!(!after.need_sync, "nothing is left to be resynced");
         }
         let forgotten = self.missed.minus(after.stale);
         assert!(
@@ -218,6 +257,7 @@ impl Sim {
             6..=9 => self.persist(copy),
             10 | 11 => self.clear(),
             12 => self.sync(),
+            13 | 14 => self.discard(),
             _ => self.now += 7,
         }
     }
@@ -229,7 +269,7 @@ proptest! {
     #[test]
     fn a_crash_at_any_step_forgets_nothing(
         init in 0u8..3,
-        actions in prop::collection::vec((0u8..15, 0u64..8, 0..COPIES), 1..200),
+        actions in prop::collection::vec((0u8..17, 0u64..8, 0..COPIES), 1..200),
     ) {
         let init = [Init::None, Init::Partial, Init::Full][usize::from(init)];
         let mut sim = Sim::new(Region { init, ..Region::NEW });
@@ -244,7 +284,7 @@ proptest! {
     #[test]
     fn a_write_is_admitted_after_two_map_writes_and_cleared_when_idle(
         init in 0u8..3,
-        actions in prop::collection::vec((0u8..15, 0u64..4, 0..COPIES), 0..100),
+        actions in prop::collection::vec((0u8..17, 0u64..4, 0..COPIES), 0..100),
         missed in 0u64..8,
     ) {
         let init = [Init::None, Init::Partial, Init::Full][usize::from(init)];
@@ -253,6 +293,14 @@ proptest! {
             sim.act(action, slots, copy);
         }
         sim.waiting = None;
+        // A discard that is under way ends: its map write, and its steps.
+        for step in 0..4 * (COPIES + 1) {
+            sim.persist(step % COPIES);
+            if sim.discarding.is_some() && step % (COPIES + 1) == COPIES {
+                sim.discard();
+            }
+        }
+        assert_eq!(sim.discarding, None);
         let open = sim.writes.len();
         sim.begin(SlotSet::from_bits(missed));
         // The rest of the map write under way, and one of its own.
@@ -416,6 +464,50 @@ fn a_recovery_between_miss_and_map_write_leaves_no_write_waiting() {
     assert!(state.needs_persist());
     persist(&mut state);
     assert!(state.may_acknowledge(missed));
+}
+
+#[test]
+fn a_discard_is_recorded_before_the_members_get_it_and_keeps_writers_out() {
+    let stale = SlotSet::single(slot(2));
+    let mut state = RegionState::loaded(Region {
+        stale,
+        ..Region::CLEAN
+    });
+    let _ = state.begin_write(Micros::ZERO, stale);
+    persist(&mut state);
+    assert_eq!(state.begin_write(Micros::ZERO, stale), Admit::Go);
+    assert!(!state.begin_discard(1), "while it is written");
+    state.end_write(Micros::ZERO);
+    state.begin_recovery(slot(2));
+    state.begin_sync();
+    // A map write that says otherwise is on its way.
+    state.note_torn();
+    let old = state.begin_persist();
+    assert!(state.begin_discard(1));
+    assert!(!state.discard_recorded());
+    state.persisted(old);
+    assert!(!state.discard_recorded());
+    assert_eq!(state.begin_write(Micros::ZERO, stale), Admit::Wait);
+    assert_eq!(
+        state.view(),
+        Region {
+            stale,
+            ..Region::NEW
+        }
+    );
+    assert_eq!(state.work(Level::Raid5), Work::Nothing);
+    persist(&mut state);
+    assert!(state.discard_recorded());
+    assert_eq!(state.begin_write(Micros::ZERO, stale), Admit::Wait);
+    state.end_discard();
+    // As the first write of a new array.
+    assert_eq!(state.begin_write(Micros::ZERO, stale), Admit::Wait);
+    persist(&mut state);
+    assert_eq!(state.begin_write(Micros::ZERO, stale), Admit::Go);
+    assert_eq!(state.view().init, Init::Partial);
+    // What was recomputed before the discard proves nothing.
+    assert!(!state.synced(SlotSet::EMPTY));
+    assert!(!state.recovered(slot(2)));
 }
 
 #[test]
