@@ -72,6 +72,7 @@ impl Registry {
             .ok_or_else(|| refuse!(Errno::Inval, "an array needs members"))?;
         let claim = self.claims.claim(uuid)?;
         check_supported(&new)?;
+        check_blocks(&new)?;
         let mut set = self.take_incomplete(uuid);
         let known = set.found.len();
         for found in new {
@@ -259,6 +260,24 @@ fn add_members(parts: &mut Parts, found: &KVec<Found>, assembly: &Assembly) -> R
         };
         let added = parts.members.push(member, GFP_KERNEL);
         added.map_err(|_| failed(ENOMEM))?;
+    }
+    Ok(())
+}
+
+/// Refuses devices that cannot address what the array does: copies of members on other disks.
+fn check_blocks(found: &KVec<Found>) -> Result<(), Refusal> {
+    for found in found {
+        let (own, array) = (
+            found.device.logical_block_size(),
+            found.superblock.logical_block_size,
+        );
+        if own > array {
+            return Err(refuse!(
+                Errno::Inval,
+                "{} has logical blocks of {own} bytes, the array has {array}",
+                disk_io::name(&found.device)
+            ));
+        }
     }
     Ok(())
 }

@@ -21,7 +21,8 @@ use eraid_core::{
     geometry::Level,
     line::Amount,
     member::{degraded, StateText, Summary},
-    refusal::Refusal,
+    refusal::{Errno, Refusal},
+    refuse,
     units::Micros,
 };
 use kernel::sync::atomic::Relaxed;
@@ -32,19 +33,31 @@ const DEPTH_MAX: u64 = 1024;
 impl Attributes for Array {
     fn files() -> &'static [Attr<Self>] {
         static FILES: [Attr<Array>; 21] = [
-            Attr::ro(c"level", |a, t| {
-                line(t, format_args!("{}", a.geometry.level().as_str()))
-            }),
-            Attr::ro(c"layout", |a, t| line(t, format_args!("{}", layout_of(a)))),
-            Attr::ro(c"chunk_size", |a, t| {
-                line(t, format_args!("{}", u64::from(a.geometry.chunk()) * 512))
-            }),
-            Attr::ro(c"raid_disks", |a, t| {
-                line(t, format_args!("{}", a.geometry.members()))
-            }),
-            Attr::ro(c"component_size", |a, t| {
-                line(t, format_args!("{}", a.geometry.component().get() / 2))
-            }),
+            Attr::rw(
+                c"level",
+                |a, t| line(t, format_args!("{}", a.geometry.level().as_str())),
+                refuse_reshape,
+            ),
+            Attr::rw(
+                c"layout",
+                |a, t| line(t, format_args!("{}", layout_of(a))),
+                refuse_reshape,
+            ),
+            Attr::rw(
+                c"chunk_size",
+                |a, t| line(t, format_args!("{}", u64::from(a.geometry.chunk()) * 512)),
+                refuse_reshape,
+            ),
+            Attr::rw(
+                c"raid_disks",
+                |a, t| line(t, format_args!("{}", a.geometry.members())),
+                refuse_reshape,
+            ),
+            Attr::rw(
+                c"component_size",
+                |a, t| line(t, format_args!("{}", a.geometry.component().get() / 2)),
+                refuse_reshape,
+            ),
             Attr::ro(c"uuid", |a, t| line(t, format_args!("{}", a.uuid))),
             Attr::ro(c"name", |a, t| line(t, format_args!("{}", a.name()))),
             Attr::ro(c"array_state", |a, t| {
@@ -98,6 +111,15 @@ pub(crate) fn finish(array: &Array, line: &[u8], result: Result<(), Refusal>) ->
         array.owner.refused(line, &refusal);
         code_of(refusal.errno)
     })
+}
+
+/// A write to a file that says what the array is like: in md that changes it.
+fn refuse_reshape(array: &Arc<Array>, bytes: &[u8]) -> Result {
+    let refusal = refuse!(
+        Errno::OpNotSupp,
+        "resizing and reshaping are not supported: the array keeps its level, layout, chunk, members and size"
+    );
+    finish(array, bytes, Err(refusal))
 }
 
 fn layout_of(array: &Array) -> &'static str {

@@ -75,7 +75,9 @@ impl Registry {
         let array = Array::new(parts).map_err(failed)?;
         let started = format_members(io, &devices, &template, &mut own, regions)
             .and_then(|()| self.start(array, block, number, claim));
-        if started.is_err() {
+        if started.is_ok() {
+            tell_left_over(&template, &devices);
+        } else {
             unformat(&mut undo, &devices, io);
             self.add_left(&mut undo);
         }
@@ -237,6 +239,23 @@ fn describe(
     }
     superblock.generation = generation.next();
     Ok(superblock)
+}
+
+/// Says what of members larger than the smallest one is not used.
+fn tell_left_over(superblock: &Superblock, devices: &Devices) {
+    let used = superblock.geometry.component();
+    for device in devices.iter().flatten() {
+        let size = Sectors::new(device.size_sectors());
+        let left = superblock.front.component(size).saturating_sub(used);
+        if left > Sectors::ZERO {
+            array_info!(
+                superblock.name.as_str(),
+                "{} KiB of {} are not used: the smallest member rules",
+                left.get() / 2,
+                disk_io::name(device)
+            );
+        }
+    }
 }
 
 /// Regions so small that one page of the map still holds them.

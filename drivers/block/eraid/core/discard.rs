@@ -169,8 +169,7 @@ mod tests {
         let (regions, geometry) = array(4 * 16);
         let half = Sectors(REGION / 2);
         let mut discards = Discards::default();
-        let mut add =
-            |discards: &mut Discards, at| discards.add(&regions, &geometry, Sector(at), half);
+        let add = |discards: &mut Discards, at| discards.add(&regions, &geometry, Sector(at), half);
         assert!(add(&mut discards, 0).is_empty());
         assert!(add(&mut discards, REGION / 2 + 1).is_empty(), "a gap");
         assert!(add(&mut discards, 0).is_empty());
