@@ -427,16 +427,18 @@ fn resolve_doubt(
     options: Options,
 ) -> Result<(), Refusal> {
     let absent = assembly.absent(superblock);
+    let level = superblock.geometry.level();
     let in_doubt = |region: &RegionState| {
         let view = region.view();
-        view.need_sync && !absent.union(view.stale).is_empty()
+        // Copies can be made equal, whichever are there.
+        level != Level::Raid1 && view.need_sync && !absent.union(view.stale).is_empty()
     };
     let doubtful = regions.iter().filter(|region| in_doubt(region)).count();
     assembly.check_doubt(superblock, doubtful as u64, options)?;
     for (number, region) in regions.iter_mut().enumerate() {
         if in_doubt(region)
             && options.force
-            && region.accept_doubt(absent.union(region.view().stale))
+            && region.accept_doubt(absent.union(region.view().stale), level)
         {
             array_warn!(
                 superblock.name.as_str(),

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Resync and recovery: recomputing the blocks of one member of a region from the others.
+//! Resync and recovery: recomputing blocks of a region from others.
 //!
 //! After an unclean stop that is parity, or the copies of RAID-1; for a member that missed writes
-//! it is whatever it holds. A few workers, each an operation, go through the region stripe by
-//! stripe. Below the lowest stripe in work everything is right, above the next one nothing was
-//! touched; a write in between that skips the member makes the region be done again.
+//! it is whatever it holds. Of several such members one is done after the other. A few workers, each
+//! an operation, go through the region stripe by stripe. Below the lowest stripe in work everything
+//! is right, above the next one nothing was touched; a write in between that skips the member makes
+//! the region be done again.
 //!
 //! `state` is a leaf lock.
 
@@ -22,7 +23,8 @@ use crate::{
     op::{Context, Issue, Step, Work},
 };
 use eraid_core::{
-    geometry::{Level, Rows},
+    geometry::{Geometry, Level, Rows},
+    plan_read::{plan_rebuild, Rebuild, View},
     queue::Class,
     stripelock::{Grant, Mode},
     units::{RegionNo, Sector, Slot, SlotSet, StripeNo},
@@ -236,7 +238,18 @@ pub(crate) struct StripeSync {
     stripe: StripeNo,
     goal: Goal,
     rows: Rows,
+    /// Members found unreadable in these rows.
+    bad: SlotSet,
     phase: Phase,
+}
+
+/// What is done to some rows.
+#[derive(Clone, Copy)]
+struct Recompute {
+    /// Slots to write.
+    targets: SlotSet,
+    /// What to read and to compute for that.
+    plan: Rebuild,
 }
 
 enum Phase {
@@ -244,8 +257,8 @@ enum Phase {
     Reserve,
     Lock,
     Read,
-    Reading { target: SlotSet, sources: SlotSet },
-    Upgrade { target: SlotSet, sources: SlotSet },
+    Reading(Recompute),
+    Upgrade(Recompute),
     Writing,
 }
 
@@ -256,6 +269,7 @@ impl StripeSync {
             stripe: StripeNo::ZERO,
             goal: Goal::Parity,
             rows: Rows { lo: 0, hi: 0 },
+            bad: SlotSet::EMPTY,
             phase: Phase::Next,
         }
     }
@@ -266,7 +280,7 @@ impl StripeSync {
                 Phase::Next => match cx.array.sync.next(self.index) {
                     Ok((stripe, goal)) => {
                         (self.stripe, self.goal) = (stripe, goal);
-                        self.rows = self.rows_from(cx, 0);
+                        self.go_to(cx, 0);
                         self.phase = Phase::Reserve;
                     }
                     Err(last) => {
@@ -286,27 +300,32 @@ impl StripeSync {
                 Phase::Lock if !cx.granted => return Step::Wait,
                 Phase::Lock => self.phase = Phase::Read,
                 Phase::Read => {
-                    let Some((target, sources)) = self.plan(cx) else {
+                    let Some(work) = self.plan(cx) else {
                         self.fail(cx);
                         continue;
                     };
-                    self.phase = Phase::Reading { target, sources };
-                    self.issue(cx, CommandOp::Read, sources);
+                    self.phase = Phase::Reading(work);
+                    self.issue(cx, CommandOp::Read, work.plan.fetch);
                     return Step::Wait;
                 }
-                Phase::Reading { .. } if !cx.errors.is_empty() => self.fail(cx),
-                Phase::Reading { target, sources } => {
-                    self.phase = Phase::Upgrade { target, sources };
+                Phase::Reading(_) if !cx.errors.is_empty() => {
+                    // Two parities may do without another member.
+                    self.bad = self.bad.union(cx.errors);
+                    self.release(cx);
+                    self.phase = Phase::Reserve;
+                }
+                Phase::Reading(work) => {
+                    self.phase = Phase::Upgrade(work);
                     if cx.array.upgrade_stripe(cx.op) == Grant::Queued {
                         return Step::Wait;
                     }
-                    if self.write(cx, target, sources) {
+                    if self.write(cx, &work) {
                         return Step::Wait;
                     }
                 }
-                Phase::Upgrade { .. } if !cx.granted => return Step::Wait,
-                Phase::Upgrade { target, sources } => {
-                    if self.write(cx, target, sources) {
+                Phase::Upgrade(_) if !cx.granted => return Step::Wait,
+                Phase::Upgrade(work) => {
+                    if self.write(cx, &work) {
                         return Step::Wait;
                     }
                 }
@@ -316,7 +335,7 @@ impl StripeSync {
                 }
                 Phase::Writing => {
                     self.release(cx);
-                    self.rows = self.rows_from(cx, self.rows.hi);
+                    self.go_to(cx, self.rows.hi);
                     self.phase = match self.rows.is_empty() {
                         true => Phase::Next,
                         false => Phase::Reserve,
@@ -338,40 +357,50 @@ impl StripeSync {
         }
     }
 
-    /// The next rows from `lo` on; none at the end of the chunk.
-    fn rows_from(&self, cx: &Context<'_>, lo: u32) -> Rows {
+    /// Goes to the next rows from `lo` on; none at the end of the chunk.
+    fn go_to(&mut self, cx: &Context<'_>, lo: u32) {
         let hi = (lo + cx.array.max_rows).min(cx.array.geometry.chunk());
-        Rows { lo, hi }
+        self.rows = Rows { lo, hi };
+        self.bad = SlotSet::EMPTY;
     }
 
-    /// Which blocks to recompute, and from which.
-    fn plan(&self, cx: &Context<'_>) -> Option<(SlotSet, SlotSet)> {
-        let geometry = &cx.array.geometry;
-        let view = cx.array.view(self.stripe);
-        let stale = cx.array.region(self.stripe).stale;
-        let current = cx.array.in_sync().minus(stale);
-        let (target, sources) = match (geometry.level(), self.goal) {
-            (Level::Raid1, goal) => {
-                let source = SlotSet::single(current.first()?);
-                let others = match goal {
-                    Goal::Parity => current,
-                    Goal::Member(slot) => SlotSet::single(slot),
-                };
-                (others.minus(source), source)
-            }
-            (_, Goal::Parity) => {
-                let target = SlotSet::single(geometry.p_slot(self.stripe)?);
-                (target, geometry.all_slots().minus(target))
-            }
-            (_, Goal::Member(slot)) => {
-                let target = SlotSet::single(slot);
-                (target, geometry.all_slots().minus(target))
-            }
+    /// Which blocks to recompute, and from which; `None` when that is impossible.
+    fn plan(&self, cx: &Context<'_>) -> Option<Recompute> {
+        let mut view = cx.array.view(self.stripe);
+        view.bad = view.bad.union(self.bad);
+        if view.region.need_sync && self.goal != Goal::Parity {
+            return None;
+        }
+        let work = match cx.array.geometry.level() {
+            Level::Raid1 => self.plan_copies(&view),
+            _ => self.plan_parity(&cx.array.geometry, &view),
+        }?;
+        work.targets.is_subset(cx.array.in_sync()).then_some(work)
+    }
+
+    /// For RAID-1: one copy goes to the others, also where they cannot be read.
+    fn plan_copies(&self, view: &View) -> Option<Recompute> {
+        let source = SlotSet::single(view.readable().first()?);
+        let targets = match self.goal {
+            Goal::Parity => view.usable.minus(source),
+            Goal::Member(slot) => SlotSet::single(slot),
         };
-        let possible = sources.is_subset(view.readable())
-            && target.is_subset(cx.array.in_sync())
-            && !(view.region.need_sync && self.goal != Goal::Parity);
-        possible.then_some((target, sources))
+        let plan = Rebuild {
+            fetch: source,
+            compute: targets,
+        };
+        Some(Recompute { targets, plan })
+    }
+
+    /// For the levels with parity.
+    fn plan_parity(&self, geometry: &Geometry, view: &View) -> Option<Recompute> {
+        let parity = [geometry.p_slot(self.stripe), geometry.q_slot(self.stripe)];
+        let targets = match self.goal {
+            Goal::Parity => parity.into_iter().flatten().collect(),
+            Goal::Member(slot) => SlotSet::single(slot),
+        };
+        let plan = plan_rebuild(geometry, self.stripe, targets, view)?;
+        Some(Recompute { targets, plan })
     }
 
     fn issue(&self, cx: &mut Context<'_>, op: CommandOp, slots: SlotSet) {
@@ -387,27 +416,32 @@ impl StripeSync {
     }
 
     /// Computes the targets and writes them; `false` when that failed.
-    fn write(&mut self, cx: &mut Context<'_>, target: SlotSet, sources: SlotSet) -> bool {
-        if self.compute(cx, target, sources).is_err() {
+    fn write(&mut self, cx: &mut Context<'_>, work: &Recompute) -> bool {
+        if self.compute(cx, &work.plan).is_err() {
             self.fail(cx);
             return false;
         }
-        cx.keep_only(target);
+        cx.keep_only(work.targets);
         self.phase = Phase::Writing;
-        self.issue(cx, CommandOp::Write, target);
+        self.issue(cx, CommandOp::Write, work.targets);
         true
     }
 
-    fn compute(&self, cx: &mut Context<'_>, target: SlotSet, sources: SlotSet) -> Result {
+    fn compute(&self, cx: &mut Context<'_>, plan: &Rebuild) -> Result {
         let len = self.rows.len() as usize * 512;
         if cx.array.geometry.level() != Level::Raid1 {
             let parity = cx.array.parity(self.stripe);
-            return parity.recover(cx.columns, target, sources, ByteRange::new(0, len)?);
+            return parity.recover(
+                cx.columns,
+                plan.compute,
+                plan.fetch,
+                ByteRange::new(0, len)?,
+            );
         }
-        let source = sources.first().ok_or(EIO)?;
+        let source = plan.fetch.first().ok_or(EIO)?;
         let from = cx.columns.take(source).ok_or(EIO)?;
         let mut copied = Ok(());
-        for slot in target.iter() {
+        for slot in plan.compute.iter() {
             let to = cx.columns.get_mut(slot).ok_or(EIO);
             copied = copied.and(to.and_then(|to| to.buf.copy_from_buf(0, &from.buf, 0, len)));
         }

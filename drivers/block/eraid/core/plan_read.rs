@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The read planner: which members to ask for some columns of a stripe.
+//! The read planner: which members to ask for some columns of a stripe, to answer a read or to
+//! write the columns of a member anew.
 
 use crate::geometry::{Geometry, Level};
 use crate::regionmap::Region;
@@ -63,8 +64,8 @@ pub enum ReadPlan {
 /// Plans a read of the data columns `first` to `last` of `stripe`.
 ///
 /// In this order: the blocks themselves without the avoided members, a decode without them, the
-/// blocks themselves, a decode; a plan that needs avoided members is the last ditch before an
-/// error. While parity may not match (`need_sync`) nothing is decoded. RAID-1 reads `prefer` when
+/// blocks themselves, a decode that reads as few of them as it can; a plan that needs avoided members
+/// is the last ditch before an error. While parity may not match (`need_sync`) nothing is decoded. RAID-1 reads `prefer` when
 /// nothing speaks against it; while its copies may differ all reads go to the same one, the
 /// lowest, so that no two reads see different data.
 pub fn plan_read(
@@ -80,9 +81,7 @@ pub fn plan_read(
         Level::Raid1 => plan_copy(view, favoured, prefer),
         Level::Raid0 | Level::Raid5 | Level::Raid6 => {
             let wanted = geom.data_slots(stripe, first, last);
-            plan_from(geom, stripe, wanted, favoured, favoured, view)
-                .or_else(|| plan_from(geom, stripe, wanted, view.readable(), favoured, view))
-                .unwrap_or(ReadPlan::Lost)
+            plan_columns(geom, stripe, wanted, view).unwrap_or(ReadPlan::Lost)
         }
     }
 }
@@ -100,6 +99,32 @@ fn plan_copy(view: &View, favoured: SlotSet, prefer: Option<Slot>) -> ReadPlan {
         Some(slot) => ReadPlan::Direct(SlotSet::single(slot)),
         None => ReadPlan::Lost,
     }
+}
+
+/// Plans a read of some data columns of a level with parity, or without any redundancy.
+fn plan_columns(
+    geom: &Geometry,
+    stripe: StripeNo,
+    wanted: SlotSet,
+    view: &View,
+) -> Option<ReadPlan> {
+    let favoured = view.readable().minus(view.avoid);
+    let plan = plan_from(geom, stripe, wanted, favoured, favoured, view);
+    if plan.is_some() {
+        return plan;
+    }
+    if wanted.is_subset(view.readable()) {
+        return Some(ReadPlan::Direct(wanted));
+    }
+    // One more equation at a time, until there are enough.
+    let mut from = favoured;
+    view.readable()
+        .intersect(view.avoid)
+        .iter()
+        .find_map(|slot| {
+            from.insert(slot);
+            plan_from(geom, stripe, wanted, from, favoured, view)
+        })
 }
 
 /// Plans a read that asks members of `from` only; of two parities it takes one of `favoured`.
@@ -124,6 +149,47 @@ fn plan_from(
     Some(ReadPlan::Decode {
         fetch: data.minus(missing).union(parity),
         missing,
+    })
+}
+
+/// What it takes to write the blocks of some members anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rebuild {
+    /// Slots to read.
+    pub fetch: SlotSet,
+    /// Slots to compute from these, the targets among them.
+    pub compute: SlotSet,
+}
+
+/// Plans to compute the blocks of `targets` in `stripe` from those of the other members; of a level
+/// with parity.
+///
+/// Parity comes from all data columns, data from a decode. As in [`plan_read`] nothing is decoded
+/// while parity may not match, so that then parity is all that can be had, and avoided members
+/// are read last. `None` when the others do not suffice.
+pub fn plan_rebuild(
+    geom: &Geometry,
+    stripe: StripeNo,
+    targets: SlotSet,
+    view: &View,
+) -> Option<Rebuild> {
+    let data = all_data(geom, stripe);
+    let wanted = match targets.is_subset(data) {
+        true => targets,
+        false => data,
+    };
+    let others = View {
+        usable: view.usable.minus(targets),
+        ..*view
+    };
+    let (fetch, missing) = match plan_columns(geom, stripe, wanted, &others)? {
+        ReadPlan::Direct(fetch) => (fetch, SlotSet::EMPTY),
+        ReadPlan::Decode { fetch, missing } => (fetch, missing),
+        ReadPlan::Lost => return None,
+    };
+    Some(Rebuild {
+        fetch,
+        compute: missing.union(targets),
     })
 }
 

@@ -314,12 +314,16 @@ impl RegionState {
     /// The administrator takes parity as it is (`force`): `true` when this was in doubt.
     ///
     /// The blocks of the members of `absent` are from now on what parity says they are, so these
-    /// members are stale.
+    /// members are stale. About those of a single member the two parities of RAID-6 may say different
+    /// things. Then the region counts as partly written, so that writes make them agree again.
     #[inline]
-    pub fn accept_doubt(&mut self, absent: SlotSet) -> bool {
+    pub fn accept_doubt(&mut self, absent: SlotSet, level: Level) -> bool {
         let doubtful = core::mem::replace(&mut self.wanted.need_sync, false);
         if doubtful {
             self.wanted.stale = self.wanted.stale.union(absent);
+            if level == Level::Raid6 && absent.len() == 1 && self.wanted.init == Init::Full {
+                self.wanted.init = Init::Partial;
+            }
         }
         doubtful
     }

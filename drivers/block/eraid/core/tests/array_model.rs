@@ -417,7 +417,7 @@ impl Array {
                     self.forget_hole(stripe, row);
                 }
                 self.torn.iter_mut().for_each(|rows| rows.fill(false));
-                assert!(self.state.accept_doubt(self.absent));
+                assert!(self.state.accept_doubt(self.absent, level));
             }
             Work::Resync | Work::Fill | Work::Nothing => {}
         }

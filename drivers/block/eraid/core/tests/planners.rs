@@ -3,7 +3,7 @@
 //! The planners against brute force over all sets of members.
 
 use eraid_core::geometry::{Geometry, Level, Role};
-use eraid_core::plan_read::{plan_read, ReadPlan, View};
+use eraid_core::plan_read::{plan_read, plan_rebuild, ReadPlan, Rebuild, View};
 use eraid_core::plan_write::{plan_write, WriteKind, WritePlan};
 use eraid_core::regionmap::{Init, Region};
 use eraid_core::units::{Sectors, Slot, SlotSet, StripeNo};
@@ -184,6 +184,63 @@ fn of_two_parities_avoided_ones_are_last() {
     assert!(fetched(&view).contains(p) && !fetched(&view).contains(q));
     view.avoid = SlotSet::single(p);
     assert!(fetched(&view).contains(q) && !fetched(&view).contains(p));
+}
+
+/// The fewest avoided members with which `targets` can be computed, found by trying all sets of
+/// others; `None` when no set suffices.
+fn fewest_avoided(geom: &Geometry, stripe: StripeNo, targets: SlotSet, view: &View) -> Option<u32> {
+    let (data, parity) = split(geom, stripe);
+    let others = view.usable.minus(view.bad).minus(targets);
+    let sets = subsets(geom.members()).filter(|set| set.is_subset(others));
+    let enough = |set: &SlotSet| {
+        let unknown = data.minus(*set).len();
+        unknown == 0 || (!view.region.need_sync && unknown <= set.intersect(parity).len())
+    };
+    let sets = sets.filter(enough);
+    sets.map(|set| set.intersect(view.avoid).len()).min()
+}
+
+#[test]
+fn rebuilds_are_right_and_read_as_few_avoided_members_as_they_can() {
+    for (level, members) in [(Level::Raid5, 4), (Level::Raid6, 4), (Level::Raid6, 5)] {
+        let geom = geometry(level, members);
+        let stripe = StripeNo::new(1);
+        let (data, parity) = split(&geom, stripe);
+        let singles = geom.all_slots().iter().map(SlotSet::single);
+        for targets in singles.chain([parity]) {
+            // Of five members not every set of bad ones: they only make others unusable.
+            let bads = subsets(members).filter(|bad| members == 4 || bad.len() <= 1);
+            for (usable, bad) in subsets(members).flat_map(|u| bads.clone().map(move |b| (u, b))) {
+                for (avoid, need_sync) in
+                    subsets(members).flat_map(|avoid| [(avoid, false), (avoid, true)])
+                {
+                    let region = Region {
+                        need_sync,
+                        ..Region::CLEAN
+                    };
+                    let view = View {
+                        usable,
+                        avoid,
+                        bad,
+                        region,
+                    };
+                    let fewest = fewest_avoided(&geom, stripe, targets, &view);
+                    let Some(Rebuild { fetch, compute }) =
+                        plan_rebuild(&geom, stripe, targets, &view)
+                    else {
+                        assert_eq!(fewest, None, "{targets:?} {view:?}");
+                        continue;
+                    };
+                    assert!(fetch.is_subset(usable.minus(bad).minus(targets)));
+                    assert_eq!(compute, data.minus(fetch).union(targets));
+                    assert_eq!(fetch.intersect(parity).len(), data.minus(fetch).len());
+                    // Reading a block that is wanted beats computing it.
+                    let direct = data.is_subset(fetch);
+                    assert!(direct || Some(fetch.intersect(avoid).len()) == fewest);
+                }
+            }
+        }
+    }
 }
 
 #[test]

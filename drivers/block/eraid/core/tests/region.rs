@@ -555,13 +555,20 @@ fn absent_members_are_stale_after_a_resync_and_after_force() {
         (state.view().need_sync, state.view().stale),
         (false, absent)
     );
-    let mut state = RegionState::loaded(need_sync);
-    assert!(state.accept_doubt(absent));
-    assert_eq!(
-        (state.view().need_sync, state.view().stale),
-        (false, absent)
-    );
-    assert!(!RegionState::loaded(Region::CLEAN).accept_doubt(absent));
+    let two = absent.with(slot(0));
+    for (level, absent, init) in [
+        (Level::Raid5, absent, Init::Full),
+        // P and Q may not agree on one member's blocks, and always do on two members'.
+        (Level::Raid6, absent, Init::Partial),
+        (Level::Raid6, two, Init::Full),
+    ] {
+        let mut state = RegionState::loaded(need_sync);
+        assert!(state.accept_doubt(absent, level));
+        let view = state.view();
+        assert_eq!((view.need_sync, view.stale), (false, absent));
+        assert_eq!(view.init, init);
+        assert!(!RegionState::loaded(Region::CLEAN).accept_doubt(absent, level));
+    }
 }
 
 #[test]
