@@ -52,7 +52,7 @@ zeroes() {
 
 # forgets LEVEL MEMBERS COLUMNS: a whole region, and nothing else.
 forgets() {
-	local id=discard_r$1 data=$((REGION * $3)) i
+	local id=discard_r$1 data=$((REGION * $3)) i discards
 	null_members "$2" $MB discard=1
 	must array_create forget level="$1" chunk=64K
 	t_run "${id}_granularity" test "$(limit discard_granularity)" -ge $data -a "$(limit discard_granularity)" -lt $((2 * data))
@@ -62,11 +62,11 @@ forgets() {
 	must dd if=/dev/urandom of="$NODE" bs=1M seek=$((data >> 20)) count=4 oflag=direct status=none
 	must "$EXERCISE" write "$NODE" --log "$LOG.2" --seed "$SEED" --count 60 --offset $((2 * data)) --length $((data / 2)) >/dev/null
 	# Parts of regions are left alone.
-	before=$(device_stat /dev/m0 12)
+	discards=$(device_stat /dev/m0 12)
 	t_run "${id}_part" discard 0 4096
 	t_run "${id}_parts" discard 8192 $((data - 8192 - 4096))
 	t_run "${id}_verify_parts" "$EXERCISE" verify "$NODE" --log "$LOG" --written-only
-	t_is "$(device_stat /dev/m0 12)" "$before" "${id}_members_got_none"
+	t_is "$(device_stat /dev/m0 12)" "$discards" "${id}_members_got_none"
 	t_run "${id}_whole" discard $((data / 2)) $((2 * data))
 	for ((i = 0; i < $2; i++)); do
 		t_run "${id}_m${i}_discarded" member_is_zero "/dev/m$i" 1
