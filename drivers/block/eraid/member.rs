@@ -36,7 +36,7 @@ use crate::{
     sub::{self, Cmd, Target},
 };
 use eraid_core::{
-    balance::{Copy, ServiceTime},
+    balance::{Candidate, ServiceTime},
     line::Amount,
     queue::{Class, Classes},
     units::{Micros, Slot, Uuid},
@@ -193,13 +193,13 @@ impl Member {
     }
 
     /// What speaks for reading its copy of something at `now`. Any context.
-    pub(crate) fn as_copy(&self, now: Micros) -> Copy {
+    pub(crate) fn as_copy(&self, now: Micros) -> Candidate {
         let in_hand = self.in_flight();
         let idle = match in_hand {
             0 => now.saturating_sub(Micros::new(self.last_done_us.load(Relaxed))),
             _ => Micros::ZERO,
         };
-        Copy {
+        Candidate {
             slot: self.place,
             in_hand,
             time: ServiceTime::from_raw(self.service.load(Relaxed)),

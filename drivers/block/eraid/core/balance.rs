@@ -77,7 +77,7 @@ impl ServiceTime {
 
 /// A member that has a copy.
 #[derive(Clone, Copy, Debug)]
-pub struct Copy {
+pub struct Candidate {
     /// Its slot.
     pub slot: Slot,
     /// Commands it has in hand: in its device or waiting for it.
@@ -88,7 +88,7 @@ pub struct Copy {
     pub idle: Micros,
 }
 
-impl Copy {
+impl Candidate {
     fn time(&self) -> ServiceTime {
         self.time.aged(self.idle)
     }
@@ -108,14 +108,14 @@ impl Copy {
 /// A member never measured counts as as fast as the fastest one, so that it gets reads and is. Of
 /// copies with about the same expected wait that comes first whose slot is the next from `turn` on,
 /// in an array of `members`. Neighbouring stripes have the same turn.
-pub fn choose(copies: impl Iterator<Item = Copy> + Clone, turn: u64, members: u8) -> Option<Slot> {
+pub fn choose(copies: impl Iterator<Item = Candidate> + Clone, turn: u64, members: u8) -> Option<Slot> {
     let known = copies.clone().map(|copy| copy.time());
     let known = known.filter(|time| *time != ServiceTime::UNKNOWN);
     let fastest = known.min_by_key(|time| time.0).unwrap_or(ServiceTime(1));
     let best = copies.clone().map(|copy| copy.wait(fastest)).min()?;
     let limit = best.saturating_add(best >> NEAR_SHIFT);
     let near = copies.filter(|copy| copy.wait(fastest) <= limit);
-    let place = |copy: &Copy| {
+    let place = |copy: &Candidate| {
         let behind = u64::from(copy.slot.get()).wrapping_add(turn);
         behind.checked_rem(u64::from(members))
     };
@@ -142,8 +142,8 @@ mod tests {
     }
 
     /// Members with so many commands in hand and such times in µs (0: never measured).
-    fn copies(of: &[(u32, u64)]) -> impl Iterator<Item = Copy> + Clone + '_ {
-        of.iter().zip(0u8..).map(|(&(in_hand, us), number)| Copy {
+    fn copies(of: &[(u32, u64)]) -> impl Iterator<Item = Candidate> + Clone + '_ {
+        of.iter().zip(0u8..).map(|(&(in_hand, us), number)| Candidate {
             slot: slot(number),
             in_hand,
             time: if us == 0 {
@@ -242,7 +242,7 @@ mod tests {
     fn an_idle_member_is_tried_again_after_a_while() {
         let with_idle = |seconds: u64| {
             let [slow, fast] = [0, 1].map(slot);
-            let copy = |slot, us, idle| Copy {
+            let copy = |slot, us, idle| Candidate {
                 slot,
                 in_hand: 0,
                 time: time(us),
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn nothing_overflows() {
-        let huge = Copy {
+        let huge = Candidate {
             slot: slot(1),
             in_hand: u32::MAX,
             time: ServiceTime(u64::MAX),
