@@ -7,7 +7,13 @@
 . ./lib.sh
 
 readonly SIM=/sys/class/eraid-hddsim N=3
-HOW_MANY=$(if [ "$ERAID_FLAVOUR" = tt ]; then echo 400; else echo 200; fi)
+# Percent of all reads: what equal members get at least and at most, and a slow one at most.
+# Only simulated time is exact; elsewhere the machine makes any member slow at times.
+if [ "$ERAID_FLAVOUR" = tt ]; then
+	readonly HOW_MANY=400 LEAST=20 MOST=47 SLOW=8
+else
+	readonly HOW_MANY=200 LEAST=10 MOST=65 SLOW=16
+fi
 
 # drives: N simulated drives as members.
 drives() {
@@ -44,16 +50,19 @@ balance() {
 	local i
 	must array_create mirror level=1 chunk=64K assume_clean=1
 	load 6
-	for i in "${!SHARE[@]}"; do t_run "equal_share_$i" test "${SHARE[i]}" -ge 20 -a "${SHARE[i]}" -le 47; done
-	# A stream of neighbouring stripes stays on one member.
-	reads_of dd if="$NODE" of=/dev/null bs=64K count=8 skip=64 iflag=direct status=none
-	t_is "$(printf '%s\n' "${READS[@]}" | grep -vc '^0$')" 1 stream_on_one_member
+	for i in "${!SHARE[@]}"; do t_run "equal_share_$i" test "${SHARE[i]}" -ge $LEAST -a "${SHARE[i]}" -le $MOST; done
+	# A stream of neighbouring stripes stays on one member, unless the machine under the guest
+	# makes that one slow meanwhile.
+	if [ "$ERAID_FLAVOUR" = tt ]; then
+		reads_of dd if="$NODE" of=/dev/null bs=64K count=8 skip=64 iflag=direct status=none
+		t_is "$(printf '%s\n' "${READS[@]}" | grep -vc '^0$')" 1 stream_on_one_member
+	fi
 	slow 1000
 	# The driver has to notice first.
 	load 6
 	for i in 1 2 6; do
 		load "$i"
-		t_run "slow_is_last_of_$i" test "${SHARE[1]}" -le 8
+		t_run "slow_is_last_of_$i" test "${SHARE[1]}" -le $SLOW
 	done
 	t_run slow_is_not_failed attr_is degraded 0
 	slow 100

@@ -108,7 +108,11 @@ impl Candidate {
 /// A member never measured counts as as fast as the fastest one, so that it gets reads and is. Of
 /// copies with about the same expected wait that comes first whose slot is the next from `turn` on,
 /// in an array of `members`. Neighbouring stripes have the same turn.
-pub fn choose(copies: impl Iterator<Item = Candidate> + Clone, turn: u64, members: u8) -> Option<Slot> {
+pub fn choose(
+    copies: impl Iterator<Item = Candidate> + Clone,
+    turn: u64,
+    members: u8,
+) -> Option<Slot> {
     let known = copies.clone().map(|copy| copy.time());
     let known = known.filter(|time| *time != ServiceTime::UNKNOWN);
     let fastest = known.min_by_key(|time| time.0).unwrap_or(ServiceTime(1));
@@ -143,16 +147,18 @@ mod tests {
 
     /// Members with so many commands in hand and such times in µs (0: never measured).
     fn copies(of: &[(u32, u64)]) -> impl Iterator<Item = Candidate> + Clone + '_ {
-        of.iter().zip(0u8..).map(|(&(in_hand, us), number)| Candidate {
-            slot: slot(number),
-            in_hand,
-            time: if us == 0 {
-                ServiceTime::UNKNOWN
-            } else {
-                time(us)
-            },
-            idle: Micros::ZERO,
-        })
+        of.iter()
+            .zip(0u8..)
+            .map(|(&(in_hand, us), number)| Candidate {
+                slot: slot(number),
+                in_hand,
+                time: if us == 0 {
+                    ServiceTime::UNKNOWN
+                } else {
+                    time(us)
+                },
+                idle: Micros::ZERO,
+            })
     }
 
     fn chosen(of: &[(u32, u64)], turn: u64) -> u8 {
