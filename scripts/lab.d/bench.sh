@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# lab bench: benchmarks in simulated time, each cell in a guest of its own.
+# lab bench: the benchmarks. Those in simulated time are here, each cell in a
+# guest of its own; bench-overhead.sh has the one in real time.
 #
 # The command is called by name; the other parts set what is used here.
 # shellcheck disable=SC2317,SC2154
 
-readonly BENCHES=(baseline writes)
+readonly BENCHES=(baseline writes overhead)
 
 # Wall time in which a cell must be done, seconds.
 readonly CELL_SECONDS=300
@@ -25,16 +26,20 @@ report() {
 		/lab/cargo/debug/eraid-report "$@"
 }
 
-# cell_run LINE ARRAY FILE: one boot; its output becomes FILE.
-cell_run() {
-	local line=$1 array=$2 file=$3 dir pid text status='' start=$SECONDS
-	local deadline=$((SECONDS + CELL_SECONDS * ${ERAID_TIMEOUT_SCALE:-1}))
-	dir=$(guest_dir tt)
-	guest_modules tt "$dir"
-	guest_env tt "CELL=$line" "STACK=$array" "SEED=${BENCH_SEED}" >"$dir/job/env"
-	echo 'exec bash /lab/repo/scripts/bench/cell.sh' >"$dir/job/command"
+report_say() { say "   report: $1/$2.md, all numbers: $1/$2.csv"; } # OUT NAME
+
+# bench_guest FLAVOUR SCRIPT FILE SECONDS KEY=VALUE...: a guest runs
+# scripts/bench/SCRIPT; its output becomes FILE.
+bench_guest() {
+	local flavour=$1 script=$2 file=$3 dir pid text status='' start=$SECONDS
+	local deadline=$((SECONDS + $4 * ${ERAID_TIMEOUT_SCALE:-1}))
+	shift 4
+	dir=$(guest_dir "$flavour")
+	guest_modules "$flavour" "$dir"
+	guest_env "$flavour" "$@" >"$dir/job/env"
+	echo "exec bash /lab/repo/scripts/bench/$script" >"$dir/job/command"
 	mkfifo "$dir/out"
-	ERAID_GUEST_MEM=$(cell_memory "$line") guest_boot tt "$dir" </dev/null >"$dir/out" 2>&1 &
+	guest_boot "$flavour" "$dir" </dev/null >"$dir/out" 2>&1 &
 	pid=$!
 	exec 4<"$dir/out"
 	while IFS= read -r -t $((deadline > SECONDS ? deadline - SECONDS : 1)) -u 4 text; do
@@ -50,12 +55,19 @@ cell_run() {
 	if [ "$status" != 0 ]; then
 		mv "$file.new" "$file.failed"
 		cp "$dir/kernel.log" "$file.kernel.log"
-		cell_failed "$file" "${status:-no end in $((SECONDS - start)) s}"
+		guest_failed "$file" "${status:-no end in $((SECONDS - start)) s}"
 		return 1
 	fi
 	rm -rf "$dir"
 	mv "$file.new" "$file"
-	cell_say "$file" $((SECONDS - start))
+}
+
+# cell_run LINE ARRAY FILE: one boot; its output becomes FILE.
+cell_run() {
+	local start=$SECONDS
+	ERAID_GUEST_MEM=$(cell_memory "$1") bench_guest tt cell.sh "$3" "$CELL_SECONDS" \
+		"CELL=$1" "STACK=$2" "SEED=$BENCH_SEED" || return 1
+	cell_say "$3" $((SECONDS - start))
 }
 
 # What the guest gets, MiB: what is written stays in its memory.
@@ -67,7 +79,7 @@ cell_memory() { # LINE
 	echo "${ERAID_GUEST_MEM:-1024}"
 }
 
-cell_failed() { # FILE STATUS
+guest_failed() { # FILE STATUS
 	note "$(basename "$1"): FAILED, status $2: $(tail -n 1 "$1.failed")"
 	note "  its output: $1.failed"
 	note "  the guest's kernel log: $1.kernel.log"
@@ -121,52 +133,67 @@ cells_check() { # RAW
 	return $bad
 }
 
-# lab bench NAME [--out DIR] [SEED=N] [CELL...]
+# bench_cells NAME RAW OUT CELL...: fails when md is not what the cells want of
+# it, or a cell did not end, or one that ran twice gave other digits.
+bench_cells() {
+	local name=$1 raw=$2 out=$3 table=scripts/bench/$1.cells rc=0
+	shift 3
+	report "$raw" "$out" cells "/lab/repo/$table" "$@" >"$raw/cells" ||
+		die "bad cells" "see $table"
+	note "$(wc -l <"$raw/cells") cells on md and on eRAID, seed $BENCH_SEED; each is one boot"
+	cells_run "$raw" <"$raw/cells"
+	cells_check "$raw" || rc=1
+	report "$raw" "$out" write /lab/guest/cells /lab/guest /lab/work --name "$name" >&3 || rc=1
+	report_say "$out" "$name"
+	if [ $rc = 0 ]; then
+		say "   what $table wants of md is met"
+	else
+		say "   NOT all that $table wants is met, see above"
+	fi
+	return $rc
+}
+
+# lab bench NAME [--out DIR] [SEED=N] [ROUNDS=N] [CELL...]
 cmd_bench() {
-	local name=${1:-} cells=() out='' raw table rc=0
+	local name=${1:-} some=() out='' raw flavour=tt rc=0
 	local known="scripts/lab bench NAME, one of: ${BENCHES[*]}"
 	[ $# -gt 0 ] || die "which benchmark?" "$known"
 	case " ${BENCHES[*]} " in
 	*" $name "*) shift ;;
 	*) die "there is no benchmark '$name'" "$known" ;;
 	esac
-	BENCH_SEED=1
+	BENCH_SEED=1 BENCH_ROUNDS=15
 	while [ $# -gt 0 ]; do
 		case $1 in
 		--out) out=${2:-}; [ -d "$out" ] || die "--out wants a directory that exists"; shift ;;
 		SEED=*) BENCH_SEED=${1#*=} ;;
+		ROUNDS=*) BENCH_ROUNDS=${1#*=} ;;
 		-*) die "bench knows no option $1" ;;
-		*) cells+=("$1") ;;
+		*) some+=("$1") ;;
 		esac
 		shift
 	done
 	[[ $BENCH_SEED =~ ^[0-9]{1,9}$ ]] || die "SEED=$BENCH_SEED is no seed" "SEED=1, SEED=2, ..."
-	table=scripts/bench/$name.cells
+	[[ $BENCH_ROUNDS =~ ^[1-9][0-9]{0,2}$ ]] || die "ROUNDS=$BENCH_ROUNDS is no number of rounds"
 	raw=$LOG/bench-$name
 	# Trying some cells does not cost the results of all.
-	[ ${#cells[@]} = 0 ] || raw+=-some
+	[ ${#some[@]} = 0 ] || raw+=-some
 	exec {running}>"$raw.lock"
 	flock -n "$running" || die "this benchmark is running already" "wait for it"
 	out=$(realpath "${out:-$raw}")
 	rm -rf "$raw"
 	mkdir -p "$raw"
-	say "-- bench $name: $(sed -n 's/^# About: //p' "$REPO/$table")"
+	say "-- bench $name: $(sed -n 's/^# About: //p' "$REPO/scripts/bench/$name".*s)"
+	[ "$name" != overhead ] || flavour=perf
 	base_setup
-	kernel_setup tt
-	module_build tt
+	kernel_setup $flavour
+	module_build $flavour
 	tools_build
 	report_build
-	report "$raw" "$out" cells "/lab/repo/$table" "${cells[@]}" >"$raw/cells" ||
-		die "bad cells" "see $table"
-	note "$(wc -l <"$raw/cells") cells on md and on eRAID, seed $BENCH_SEED; each is one boot"
-	cells_run "$raw" <"$raw/cells"
-	cells_check "$raw" || rc=1
-	report "$raw" "$out" write /lab/guest/cells /lab/guest /lab/work --name "$name" >&3 || rc=1
-	say "   report: $out/$name.md, all numbers: $out/$name.csv"
-	if [ $rc = 0 ]; then
-		say "   what $table wants of md is met"
+	if [ "$name" = overhead ]; then
+		bench_overhead "$raw" "$out" "${some[@]}" || rc=1
 	else
-		say "   NOT all that $table wants is met, see above"
+		bench_cells "$name" "$raw" "$out" "${some[@]}" || rc=1
 	fi
 	return $rc
 }

@@ -84,7 +84,7 @@ cmd_build() {
 		case $a in
 		--clippy) clippy=(CLIPPY=1 W=e) ;;
 		all) flavours=("${FLAVOURS[@]}") ;;
-		*) is_flavour "$a" || die "unknown flavour: $a" "one of: ${FLAVOURS[*]} all"
+		*) is_kernel "$a" || die "unknown flavour: $a" "one of: ${KERNELS[*]} all"
 			flavours+=("$a") ;;
 		esac
 	done

@@ -113,7 +113,7 @@ cached() {
 # checkouts' builds are among it.
 stale_entries() {
 	local wanted=" ${WANTED[*]} " f name
-	for f in "${FLAVOURS[@]}"; do wanted+="$f-$(kernel_key "$f") "; done
+	for f in "${KERNELS[@]}"; do wanted+="$f-$(kernel_key "$f") "; done
 	{
 		find "$CACHE" -mindepth 2 -maxdepth 2 -name .lab-key -printf '%T@ %h\n'
 		find "$CACHE/build" -mindepth 1 -maxdepth 1 -type d -printf '%T@ %p\n'

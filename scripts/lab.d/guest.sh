@@ -74,7 +74,7 @@ guest_boot() {
 	fi
 	case $flavour in
 	# The default ptrace mode cannot do SMP.
-	smp) args=(seccomp=on ncpus="${ERAID_GUEST_CPUS:-2}") ;;
+	smp | perf) args=(seccomp=on ncpus="${ERAID_GUEST_CPUS:-2}") ;;
 	# System calls cost a third of what they do in ptrace mode. A drive that
 	# hangs for simulated minutes is no news there.
 	tt) args=(seccomp=on time-travel=inf-cpu hung_task_timeout_secs=0) ;;
@@ -94,7 +94,7 @@ guest_modules() { # FLAVOUR DIR
 # lab shell FLAVOUR [KEY=VALUE...] [-- CMD...]
 cmd_shell() {
 	local flavour=${1:-} dir env=() status
-	is_flavour "$flavour" || die "which guest? one of: ${FLAVOURS[*]}" \
+	is_kernel "$flavour" || die "which guest? one of: ${KERNELS[*]}" \
 		"scripts/lab shell kasan -- dmesg"
 	shift
 	while [ $# -gt 0 ] && [ "$1" != -- ]; do

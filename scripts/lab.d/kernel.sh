@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# Kernel packages, kernel source, and the four kernels: Debian's own ("stock")
-# and three user-mode Linux ones (tt, kasan, smp).
+# Kernel packages, kernel source, and the kernels: Debian's own ("stock") and
+# user-mode Linux ones, three for tests (tt, kasan, smp) and one for benchmarks
+# (perf).
 #
 # The scripts in single quotes run in the root, with arguments of their own.
 # shellcheck disable=SC2016
@@ -17,7 +18,11 @@ readonly KERNEL_PIN=7.3.4-1~bpo13+1
 readonly UML_FLAVOURS=(smp kasan tt)
 readonly FLAVOURS=(stock "${UML_FLAVOURS[@]}")
 
+# No test needs "perf"; it is made when a command asks for it.
+readonly KERNELS=("${FLAVOURS[@]}" perf)
+
 is_flavour() { case " ${FLAVOURS[*]} " in *" $1 "*) ;; *) return 1 ;; esac }
+is_kernel() { case " ${KERNELS[*]} " in *" $1 "*) ;; *) return 1 ;; esac }
 
 # --- packages ---------------------------------------------------------------
 
@@ -112,11 +117,21 @@ stock_make() { # DIR
 		' - "${args[@]}"
 }
 
-# Every symbol that the fragments ask for must have taken: a missing dependency
+# Both fragments of a flavour as one; what its own says of a symbol is what counts.
+fragment_of() { # FLAVOUR
+	awk '
+		{ symbol = $0; sub(/^# /, "", symbol); sub(/[= ].*/, "", symbol) }
+		symbol !~ /^CONFIG_/ { next }
+		!(symbol in last) { order[++n] = symbol }
+		{ last[symbol] = $0 }
+		END { for (i = 1; i <= n; i++) print last[order[i]] }
+	' "$LAB_DIR/kconfig/base.config" "$LAB_DIR/kconfig/$1.config"
+}
+
+# Every symbol that a fragment asks for must have taken: a missing dependency
 # drops one silently (RUST first of all).
-config_check() { # .config FRAGMENT...
+config_check() { # .config FRAGMENT
 	local config=$1 line symbol bad=0
-	shift
 	while read -r line; do
 		case $line in
 		CONFIG_*=*)
@@ -127,19 +142,19 @@ config_check() { # .config FRAGMENT...
 			! grep -q "^${symbol%% *}=" "$config" || { echo "config: is set: $line"; bad=1; }
 			;;
 		esac
-	done < <(cat "$@")
+	done <"$2"
 	return $bad
 }
 
 uml_make() { # DIR FLAVOUR
-	local args fragments=("$LAB_DIR/kconfig/base.config" "$LAB_DIR/kconfig/$2.config")
+	local args
 	read -ra args < <(kernel_make_args "$2")
-	cat "${fragments[@]}" >"$1/fragment"
+	fragment_of "$2" >"$1/fragment"
 	in_root -r "$SRC:src" -b "$1:obj" -- bash -euc '
 		cd /lab/src
 		make -s O=/lab/obj "$@" KCONFIG_ALLCONFIG=/lab/obj/fragment allnoconfig
 		make -s O=/lab/obj "$@" olddefconfig' - "${args[@]}"
-	config_check "$1/.config" "${fragments[@]}" ||
+	config_check "$1/.config" "$1/fragment" ||
 		{ echo "fix scripts/kconfig/: a dependency is missing"; return 1; }
 	in_root -r "$SRC:src" -b "$1:obj" -- bash -euc '
 		cd /lab/src

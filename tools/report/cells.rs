@@ -2,7 +2,7 @@
 
 //! The table of cells: what is run, and what md must show.
 
-use std::str::FromStr;
+use crate::words::{named, number, pairs};
 
 /// What a group of cells is about; decides its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,19 +190,6 @@ pub fn parse(text: &str) -> Result<Vec<(String, Cell)>, String> {
     Ok(cells)
 }
 
-fn number<T: FromStr>(key: &str, text: &str) -> Result<T, String> {
-    let number = text.parse();
-    number.map_err(|_| format!("{key}={text} is not a number"))
-}
-
-/// What stands for a word in a table of words.
-fn named<T: Copy>(key: &str, text: &str, all: &[(&str, T)]) -> Result<T, String> {
-    let found = all.iter().find(|(word, _)| *word == text);
-    found
-        .map(|(_, value)| *value)
-        .ok_or_else(|| format!("no {key} '{text}'"))
-}
-
 fn pair(key: &str, text: &str) -> Result<MeanAndTail, String> {
     let (mean, p99) = text
         .split_once('/')
@@ -214,8 +201,7 @@ fn pair(key: &str, text: &str) -> Result<MeanAndTail, String> {
 }
 
 fn parse_line(line: &str) -> Result<Cell, String> {
-    let mut words = line.split_whitespace();
-    let name = words.next().ok_or("no name")?;
+    let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if !name.chars().all(allowed) {
         return Err(format!("'{name}' is not a name"));
@@ -224,10 +210,8 @@ fn parse_line(line: &str) -> Result<Cell, String> {
     let (mut in_flight, mut want, mut want_p99) = (None, None, None);
     let (mut within, mut authors) = (None, None);
     let (mut state, mut sequential, mut count) = (None, false, None);
-    for word in words {
-        let (key, value) = word
-            .split_once('=')
-            .ok_or_else(|| format!("'{word}' is not KEY=VALUE"))?;
+    for word in pairs(rest) {
+        let (key, value) = word?;
         match key {
             "group" => group = Some(named(key, value, &GROUPS)?),
             "state" => state = Some(named(key, value, &STATES)?),

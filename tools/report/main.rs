@@ -3,7 +3,8 @@
 //! `eraid-report`: turns what benchmark guests measured into tables, a CSV file and plots.
 //!
 //! `cells` checks a table of cells and prints those that are asked for; `write` reads the guests'
-//! output and writes NAME.md, NAME.csv and the plots.
+//! output and writes NAME.md, NAME.csv and the plots. `loads` and `overhead` do the same for the
+//! benchmark of what work costs.
 //!
 //! Exit status: 0, or 1 when md does not show what the table of cells wants of it, or 2 when the
 //! work could not be done.
@@ -11,12 +12,14 @@
 mod cells;
 mod csv;
 mod outcome;
+mod overhead;
 mod plots;
 mod table;
 mod tables;
 #[cfg(test)]
 mod tests;
 mod verdict;
+mod words;
 mod writes;
 
 use crate::cells::Cell;
@@ -40,14 +43,16 @@ struct Cli {
 enum Command {
     Cells(CellsArgs),
     Write(WriteArgs),
+    Loads(CellsArgs),
+    Overhead(OverheadArgs),
 }
 
-/// Prints the lines of a table's cells, comments left out.
+/// Prints the lines of a table's cells or loads, comments left out.
 #[derive(Args, Debug)]
 struct CellsArgs {
     /// The table.
     table: PathBuf,
-    /// Only cells whose names begin so; all unless given.
+    /// Only those whose names begin so; all unless given.
     begins: Vec<String>,
 }
 
@@ -63,6 +68,20 @@ struct WriteArgs {
     /// The benchmark's name.
     #[arg(long)]
     name: String,
+}
+
+/// Writes the report of what work costs.
+#[derive(Args, Debug)]
+struct OverheadArgs {
+    /// The table of loads.
+    table: PathBuf,
+    /// The guest's output.
+    runs: PathBuf,
+    /// Where the report goes.
+    out: PathBuf,
+    /// Of the bootstrap.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
 }
 
 /// One cell with what was measured in it.
@@ -89,23 +108,51 @@ fn say(path: &Path, error: impl std::fmt::Display) -> io::Error {
     io::Error::other(format!("{}: {error}", path.display()))
 }
 
-fn read_table(path: &Path) -> io::Result<Vec<(String, Cell)>> {
+/// Reads a file as `parse` does.
+fn read<T>(path: &Path, parse: impl Fn(&str) -> Result<T, String>) -> io::Result<T> {
     let text = fs::read_to_string(path).map_err(|error| say(path, error))?;
-    cells::parse(&text).map_err(|error| say(path, error))
+    parse(&text).map_err(|error| say(path, error))
 }
 
-fn print_cells(args: &CellsArgs) -> io::Result<bool> {
+fn save(path: PathBuf, text: String) -> io::Result<()> {
+    fs::write(&path, text).map_err(|error| say(&path, error))
+}
+
+/// Prints the lines that are asked for; each begins with its name.
+fn print_lines(args: &CellsArgs, lines: impl Iterator<Item = String>) -> io::Result<bool> {
     let mut found = false;
-    for (line, cell) in read_table(&args.table)? {
-        let begins = |begin: &String| cell.name.starts_with(begin.as_str());
+    for line in lines {
+        let begins = |begin: &String| line.starts_with(begin.as_str());
         if args.begins.is_empty() || args.begins.iter().any(begins) {
             println!("{line}");
             found = true;
         }
     }
     if !found {
-        return Err(say(&args.table, "no cell's name begins so"));
+        return Err(say(&args.table, "no name in it begins so"));
     }
+    Ok(true)
+}
+
+fn print_cells(args: &CellsArgs) -> io::Result<bool> {
+    let cells = read(&args.table, cells::parse)?;
+    print_lines(args, cells.into_iter().map(|(line, _)| line))
+}
+
+fn print_loads(args: &CellsArgs) -> io::Result<bool> {
+    let loads = read(&args.table, overhead::parse_loads)?;
+    print_lines(args, loads.into_iter().map(|(line, _)| line))
+}
+
+fn write_overhead(args: &OverheadArgs) -> io::Result<bool> {
+    let loads = read(&args.table, overhead::parse_loads)?;
+    let loads: Vec<_> = loads.into_iter().map(|(_, load)| load).collect();
+    let runs = read(&args.runs, overhead::Runs::parse)?;
+    let table = overhead::table(&loads, &runs, args.seed).text();
+    print!("\n{table}");
+    save(args.out.join("overhead.csv"), overhead::csv(&runs))?;
+    let document = overhead::document(&table, &runs, args.seed);
+    save(args.out.join("overhead.md"), document)?;
     Ok(true)
 }
 
@@ -122,13 +169,12 @@ fn read_outcome(raw: &Path, cell: &Cell, array: Array) -> io::Result<Option<Outc
 
 fn write(args: &WriteArgs) -> io::Result<bool> {
     let mut rows = Vec::new();
-    for (_, cell) in read_table(&args.table)? {
+    for (_, cell) in read(&args.table, cells::parse)? {
         let md = read_outcome(&args.raw, &cell, Array::Md)?;
         let eraid = read_outcome(&args.raw, &cell, Array::Eraid)?;
         rows.push(Row { cell, md, eraid });
     }
     let file = |extension: &str| args.out.join(format!("{}.{extension}", args.name));
-    let save = |path: PathBuf, text: String| fs::write(&path, text).map_err(|e| say(&path, e));
     save(file("csv"), csv::all(&rows))?;
     let plots = plots::write(&rows, &args.out, &args.name)?;
     let tables = tables::all(&rows);
@@ -145,6 +191,8 @@ fn main() -> ExitCode {
     let result = match &Cli::parse().command {
         Command::Cells(args) => print_cells(args),
         Command::Write(args) => write(args),
+        Command::Loads(args) => print_loads(args),
+        Command::Overhead(args) => write_overhead(args),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
