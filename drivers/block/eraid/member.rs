@@ -290,6 +290,13 @@ impl Member {
     fn enters(&self, queue: &Queue, cmd: &mut Cmd) {
         cmd.ctx.dispatched_us = now_us();
         if queue.classes.in_device() == 1 {
+            let idle = cmd
+                .ctx
+                .dispatched_us
+                .saturating_sub(self.last_done_us.load(Relaxed));
+            let old = ServiceTime::from_raw(self.service.load(Relaxed));
+            self.service
+                .store(old.aged(Micros::new(idle)).to_raw(), Relaxed);
             self.last_done_us.store(cmd.ctx.dispatched_us, Relaxed);
         }
     }

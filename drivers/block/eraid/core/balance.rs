@@ -61,9 +61,11 @@ impl ServiceTime {
         Self((self.0 - (self.0 >> SMOOTH_SHIFT)).saturating_add(sample))
     }
 
-    /// What it counts for when the member has had nothing to do for `idle`.
+    /// What it counts for when the member has had nothing to do for `idle`: also what the next
+    /// sample is added to, or a member that is well again would have to prove it many times.
     #[inline]
-    fn aged(self, idle: Micros) -> Self {
+    #[must_use]
+    pub fn aged(self, idle: Micros) -> Self {
         let time = self.0 >> SMOOTH_SHIFT;
         let half_life = time.saturating_mul(HALF_LIFE_TIMES).min(HALF_LIFE_MAX);
         let halves = idle.get() / half_life.max(1);
@@ -259,6 +261,12 @@ mod tests {
             choose(copies.into_iter(), 0, 2).unwrap()
         };
         assert_eq!(with_idle(0), slot(1));
+        let back = time(80 * MS).aged(Micros::new(12_000 * MS));
+        let back = back.after(Micros::ZERO, Micros::ZERO, Micros::new(8 * MS));
+        assert!(
+            back.to_raw() >> SMOOTH_SHIFT <= 12 * MS,
+            "one sample is enough"
+        );
         assert_eq!(with_idle(6), slot(1));
         assert_eq!(with_idle(9), slot(0));
         assert_eq!(with_idle(1 << 40), slot(0));
