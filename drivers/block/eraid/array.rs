@@ -2,11 +2,10 @@
 
 //! A running array: what its parts share, and how requests become operations.
 //!
-//! Requests arrive in [`Driver::queue_rq`], which never waits: a request takes operations from the
-//! table as long as there are any, and what is left of it waits in `pending`.
-//!
-//! Lock order: `meta.inner`, `table`. The locks of the pool, of the stripe table, of `pending` and
-//! of `free_ops` are taken with none of these held, and are followed at most by an operation's.
+//! Lock order: `meta.inner`, `table`, a seat's. The locks of the pool, of the stripe table and of `free_ops`
+//! are taken with none of these held, and are followed at most by an operation's.
+
+use core::{num::NonZeroU32, pin::Pin};
 
 use kernel::{
     impl_has_delayed_work, impl_has_work, new_delayed_work, new_spinlock_irq, new_work,
@@ -14,23 +13,22 @@ use kernel::{
     prelude::*,
     sync::{
         atomic::{Atomic, Relaxed},
-        Arc, ArcBorrow, SpinLockIrq,
+        Arc, SpinLockIrq,
     },
     workqueue::{DelayedWork, Work, WorkItem},
 };
 
 use crate::{
-    direct::{Direct, COMMAND_SECTORS},
-    discard::Discard,
+    direct::COMMAND_SECTORS,
     events::Event,
     flush::{After, Flush},
+    intake::Intake,
     kapi::{
         command::{CommandFlags, CommandIo, CommandOp, Origin},
         module::ModuleRef,
         raid6::Scratch,
-        request::{self, Request},
+        request::Request,
         status::Status,
-        tagset::Driver,
         time::now_us,
         trace, workqueue,
     },
@@ -39,12 +37,11 @@ use crate::{
     op::{self, Columns, Context, Offer, Op},
     pool::{Need, Pool},
     queues::Queues,
-    read::StripeRead,
     resync::{Goal, Sync},
+    retained::Retained,
     ring::Ring,
     storage::Storage,
     sub::{Cmd, Target, Transport},
-    write::StripeWrite,
 };
 use eraid_core::{
     balance,
@@ -63,9 +60,6 @@ use eraid_core::{
     units::{Generation, Micros, RegionNo, Sector, Sectors, Slot, SlotSet, StripeNo, Uuid},
 };
 
-/// Requests the disk can hold: so many that those stuck behind a hung member keep nobody from
-/// submitting others.
-pub(crate) const DEPTH: u32 = 1024;
 /// Operations of an array.
 const OPS: usize = 1024;
 /// Commands of an array, at least.
@@ -87,21 +81,17 @@ type StripeTable = StripeLocks<Storage<Node>, Storage<Bucket>>;
 
 /// One slot of the array.
 pub(crate) struct SlotEntry {
-    /// Its member, until it is removed.
-    pub(crate) member: Option<Arc<Member>>,
     /// What it is to the array.
     pub(crate) state: MemberState,
     /// Whether reads avoid it.
     pub(crate) sit_out: SitOut,
 }
 
-/// What is left of a request.
-struct Pending {
-    request: Request,
-    /// Sectors that have their operations.
-    done: u64,
-    /// Bands of the stripe behind `done` that have theirs.
-    bands: usize,
+/// The member of a slot. Each has a lock of its own: every command asks for its member.
+#[pin_data]
+struct Seat {
+    #[pin]
+    member: SpinLockIrq<Option<Arc<Member>>>,
 }
 
 /// What user space is told, and of which member.
@@ -166,6 +156,10 @@ pub(crate) struct Array {
     ended: Atomic<bool>,
     /// Operations that are not free.
     active: Atomic<u32>,
+    /// First sector of the data of every member.
+    data_start: u64,
+    /// Members by slot, until they are removed.
+    seats: KVec<Pin<KBox<Seat>>>,
     #[pin]
     table: SpinLockIrq<KVec<SlotEntry>>,
     #[pin]
@@ -182,7 +176,9 @@ pub(crate) struct Array {
     #[pin]
     free_ops: SpinLockIrq<KVec<u32>>,
     #[pin]
-    pending: SpinLockIrq<Ring<Pending>>,
+    pub(crate) intake: Intake,
+    #[pin]
+    pub(crate) retained: Retained,
     /// Events that are still to be sent to user space.
     #[pin]
     uevents: SpinLockIrq<Ring<Uevent>>,
@@ -200,6 +196,8 @@ pub(crate) struct Array {
     notify_job: Work<Array, 2>,
     #[pin]
     tick: DelayedWork<Array, 3>,
+    #[pin]
+    hold: DelayedWork<Array, 4>,
     /// Dropped last: the module stays while anything of the array does.
     _module: ModuleRef,
 }
@@ -212,6 +210,7 @@ impl_has_work! {
 
 impl_has_delayed_work! {
     impl HasDelayedWork<Self, 3> for Array { self.tick }
+    impl HasDelayedWork<Self, 4> for Array { self.hold }
 }
 
 impl WorkItem<0> for Array {
@@ -250,6 +249,14 @@ impl WorkItem<3> for Array {
     }
 }
 
+impl WorkItem<4> for Array {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.look_at_held();
+    }
+}
+
 /// Making and looking at an array.
 impl Array {
     /// Makes an array that is not connected to anything yet. May sleep.
@@ -266,7 +273,9 @@ impl Array {
         let max_rows = rows_for(geometry.members()).min(geometry.chunk());
         let commands = commands_for(geometry.members());
         let pages = PAGES.max(4 * members * (max_rows as usize).div_ceil(PAGE_SIZE / 512));
+        let data_start = superblock.front.data.get();
         let mut table = KVec::with_capacity(members, GFP_KERNEL)?;
+        let mut seats = KVec::with_capacity(members, GFP_KERNEL)?;
         let mut in_sync = SlotSet::EMPTY;
         for slot in geometry.all_slots().iter() {
             let member = parts.members.get(slot.index()).cloned().flatten();
@@ -279,16 +288,13 @@ impl Array {
                 in_sync.insert(slot);
             }
             let sit_out = SitOut::Off;
-            table.push(
-                SlotEntry {
-                    member,
-                    state,
-                    sit_out,
-                },
-                GFP_KERNEL,
-            )?;
+            table.push(SlotEntry { state, sit_out }, GFP_KERNEL)?;
+            let seat = pin_init!(Seat {
+                member <- new_spinlock_irq!(member, "eraid::seat"),
+            });
+            seats.push(KBox::pin_init(seat, GFP_KERNEL)?, GFP_KERNEL)?;
         }
-        let (ops, free_ops) = make_ops(members)?;
+        let (ops, free_ops) = make_ops(members, usize::from(geometry.data_columns()))?;
         let stripes = make_stripes()?;
         let meta = Meta::new(
             parts.superblock,
@@ -299,7 +305,8 @@ impl Array {
         )?;
         let module = ModuleRef::get().ok_or(ENODEV)?;
         let scratch = Scratch::new()?;
-        let pending = Ring::new(DEPTH as usize + 1)?;
+        let intake = Intake::new(OPS)?;
+        let retained = Retained::new(members)?;
         let uevents = Ring::new(64)?;
         let (read_only, owner) = (parts.read_only, parts.owner);
         let queues = Queues::new(parts.number)?;
@@ -319,6 +326,8 @@ impl Array {
                 stopping: Atomic::new(false),
                 ended: Atomic::new(false),
                 active: Atomic::new(0),
+                data_start,
+                seats,
                 table <- new_spinlock_irq!(table, "eraid::table"),
                 meta <- meta,
                 sync <- Sync::new(),
@@ -327,7 +336,8 @@ impl Array {
                 stripes <- new_spinlock_irq!(stripes, "eraid::stripes"),
                 ops,
                 free_ops <- new_spinlock_irq!(free_ops, "eraid::free_ops"),
-                pending <- new_spinlock_irq!(pending, "eraid::pending"),
+                intake <- intake,
+                retained <- retained,
                 uevents <- new_spinlock_irq!(uevents, "eraid::uevents"),
                 gone: Atomic::new(0),
                 changed: Atomic::new(false),
@@ -336,6 +346,7 @@ impl Array {
                 pump_job <- new_work!("eraid::pump"),
                 notify_job <- new_work!("eraid::notify"),
                 tick <- new_delayed_work!("eraid::tick"),
+                hold <- new_delayed_work!("eraid::hold"),
                 _module: module,
             }? Error),
             GFP_KERNEL,
@@ -395,7 +406,7 @@ impl Array {
 
     /// The region of a stripe.
     pub(crate) fn region_of(&self, stripe: StripeNo) -> RegionNo {
-        self.with_superblock(|superblock| superblock.regions.region_of(stripe))
+        self.meta.regions.layout.region_of(stripe)
     }
 
     /// Runs `look` on the entry of a slot.
@@ -405,13 +416,19 @@ impl Array {
 
     /// The member of a slot, until it is removed.
     pub(crate) fn member(&self, slot: Slot) -> Option<Arc<Member>> {
-        self.with_slot(slot, |entry| entry.member.clone()).flatten()
+        self.seats.get(slot.index())?.member.lock().clone()
     }
 
     /// Whether discards come to anything: the map forgets what was written, or members discard.
     pub(crate) fn can_discard(&self) -> bool {
         let can = |slot| self.member(slot).is_some_and(|m| m.device.can_discard());
         self.geometry.parity() > 0 || self.geometry.all_slots().iter().any(can)
+    }
+
+    /// Runs `look` on the member of a slot, under the lock of its seat.
+    fn with_member<R>(&self, slot: Slot, look: impl FnOnce(&Member) -> R) -> Option<R> {
+        let seat = self.seats.get(slot.index())?.member.lock();
+        seat.as_deref().map(look)
     }
 
     /// Operations that are not free.
@@ -471,11 +488,11 @@ fn rows_for(members: u8) -> u32 {
     power.clamp(16, COMMAND_SECTORS)
 }
 
-fn make_ops(members: usize) -> Result<(KVec<Arc<Op>>, KVec<u32>)> {
+fn make_ops(members: usize, columns: usize) -> Result<(KVec<Arc<Op>>, KVec<u32>)> {
     let mut ops = KVec::with_capacity(OPS, GFP_KERNEL)?;
     let mut free = KVec::with_capacity(OPS, GFP_KERNEL)?;
     for index in 0..OPS as u32 {
-        ops.push(Op::new(index, members)?, GFP_KERNEL)?;
+        ops.push(Op::new(index, members, columns)?, GFP_KERNEL)?;
         free.push(index, GFP_KERNEL)?;
     }
     Ok((ops, free))
@@ -512,176 +529,29 @@ impl Array {
             false => favoured,
         };
         let now = Micros::new(now_us());
-        let table = self.table.lock();
-        let copy = |slot: Slot| {
-            let entry = table.get(slot.index())?;
-            entry.member.as_ref().map(|member| member.as_copy(now))
-        };
+        let copy = |slot: Slot| self.with_member(slot, |member| member.as_copy(now));
         let copies = among.iter().filter_map(copy);
         let turn = stripe.get() >> NEIGHBOURS_SHIFT;
         balance::choose(copies, turn, self.geometry.members())
     }
 }
 
-/// Requests.
-impl Driver for Array {
-    type Data = Array;
-
-    fn queue_rq(array: ArcBorrow<'_, Array>, request: Request, _last: bool) {
-        let array: Arc<Array> = array.into();
-        array.accept(request);
-    }
-}
-
-impl Pending {
-    /// The next operation of the request; `None` when it has all.
-    fn next(&mut self, array: &Array) -> Option<op::Work> {
-        match self.request.op() {
-            request::Op::Flush => {
-                let first = self.done == 0 && !array.read_only;
-                self.done = 1;
-                first.then(|| op::Work::Flush(Flush::with(After::Request)))
-            }
-            request::Op::Read => self.next_of_data(array, true),
-            request::Op::Write | request::Op::WriteZeroes => self.next_of_data(array, false),
-            request::Op::Discard => {
-                let len = self.request.len() as u64 / 512;
-                let first = core::mem::replace(&mut self.done, len) == 0;
-                first.then(|| self.discard(array, len)).flatten()
-            }
-            request::Op::Other => None,
-        }
-    }
-
-    /// What a discard comes to, if there are whole regions in it.
-    fn discard(&self, array: &Array, len: u64) -> Option<op::Work> {
-        let start = Sector::new(self.request.sector());
-        let regions = array.regions_to_discard(start, Sectors::new(len));
-        (!regions.is_empty()).then(|| op::Work::Discard(Discard::new(regions)))
-    }
-
-    fn next_of_data(&mut self, array: &Array, read: bool) -> Option<op::Work> {
-        let geometry = &array.geometry;
-        loop {
-            let left = (self.request.len() as u64 / 512).checked_sub(self.done)?;
-            if left == 0 {
-                return None;
-            }
-            let at = Sector::new(self.request.sector() + self.done);
-            if read && self.bands == 0 {
-                if let Some(direct) = Direct::plan(array, at, Sectors::new(left)) {
-                    self.done += direct.len().get();
-                    return Some(op::Work::Direct(direct));
-                }
-            }
-            let stripe = geometry.locate(at)?.stripe;
-            let end = geometry.address(stripe.next(), 0, 0);
-            let end = end.unwrap_or(Sector::new(geometry.capacity().get()));
-            let len = left.min(end.get().saturating_sub(at.get()));
-            let mut bands = geometry.bands(at, Sectors::new(len), array.max_rows);
-            if let Some(band) = bands.nth(self.bands) {
-                self.bands += 1;
-                return Some(match read {
-                    true => op::Work::Read(StripeRead::new(band, array.max_rows, SlotSet::EMPTY)),
-                    false => op::Work::Write(StripeWrite::new(band)),
-                });
-            }
-            self.done += len;
-            self.bands = 0;
-        }
-    }
-}
-
+/// Operations.
 impl Array {
-    fn accept(self: &Arc<Self>, request: Request) {
-        if let Some(status) = self.refusal(&request) {
-            request.fail(status);
-            return;
-        }
-        let pending = Pending {
-            request,
-            done: 0,
-            bands: 0,
-        };
-        let nobody_waits = self.pending.lock().is_empty();
-        let left = match nobody_waits {
-            true => self.dispatch(pending),
-            false => Some(pending),
-        };
-        if let Some(left) = left {
-            self.postpone(left);
-        }
-    }
-
-    fn refusal(&self, request: &Request) -> Option<Status> {
-        if self.stopping.load(Relaxed) {
-            return Some(Status::IOERR);
-        }
-        match request.op() {
-            request::Op::Read | request::Op::Flush => None,
-            request::Op::Other => Some(Status::NOTSUPP),
-            // What writes.
-            _ if self.read_only => Some(Status::IOERR),
-            request::Op::Write | request::Op::WriteZeroes | request::Op::Discard => None,
-        }
-    }
-
-    /// Starts operations for a request; what is left when there is none free is returned.
-    fn dispatch(self: &Arc<Self>, mut pending: Pending) -> Option<Pending> {
-        loop {
-            let Some(op) = self.take_op() else {
-                return Some(pending);
-            };
-            match pending.next(self) {
-                Some(work) => op.start(self.clone(), work, Some(pending.request.clone())),
-                None => {
-                    self.op_done(op.index);
-                    return None;
-                }
-            }
-        }
-    }
-
-    /// Lets the rest of a request wait for operations.
-    fn postpone(self: &Arc<Self>, pending: Pending) {
-        let refused = self.pending.lock().push_back(pending).err();
-        if let Some(pending) = refused {
-            // There is a place for every request of the disk.
-            pending.request.fail(Status::IOERR);
-        }
-        if !self.free_ops.lock().is_empty() {
-            self.queues.submit.kick::<Array, 1>(self);
-        }
-    }
-
-    fn pump(self: &Arc<Self>) {
-        loop {
-            let Some(pending) = self.pending.lock().pop_front() else {
-                return;
-            };
-            if self.stopping.load(Relaxed) {
-                pending.request.fail(Status::IOERR);
-                continue;
-            }
-            if let Some(left) = self.dispatch(pending) {
-                self.postpone(left);
-                return;
-            }
-        }
-    }
-
     /// Starts an operation that no request asked for; `false` when none is free.
     pub(crate) fn start_work(self: &Arc<Self>, work: op::Work) -> bool {
         match self.take_op() {
             Some(op) => {
-                op.start(self.clone(), work, None);
+                op.prepare(self.clone(), work, None);
+                op.run();
                 true
             }
             None => false,
         }
     }
 
-    fn take_op(&self) -> Option<&Arc<Op>> {
+    /// Takes a free operation; [`Self::op_done`] gives it back.
+    pub(crate) fn take_op(&self) -> Option<&Arc<Op>> {
         let index = self.free_ops.lock().pop()?;
         self.active.fetch_add(1, Relaxed);
         self.ops.get(index as usize)
@@ -692,9 +562,35 @@ impl Array {
         // The vector was made to hold all of them.
         let _ = self.free_ops.lock().push_within_capacity(index);
         self.active.fetch_sub(1, Relaxed);
-        if !self.pending.lock().is_empty() {
-            self.queues.submit.kick::<Array, 1>(self);
+        if self.requests_wait() {
+            self.kick_pump();
         }
+    }
+
+    /// The operation of this number.
+    pub(crate) fn op(&self, index: u32) -> Option<&Arc<Op>> {
+        self.ops.get(index as usize)
+    }
+
+    /// Whether an operation is free.
+    pub(crate) fn has_free_op(&self) -> bool {
+        !self.free_ops.lock().is_empty()
+    }
+
+    /// Starts operations for requests that wait. Any context.
+    pub(crate) fn kick_pump(self: &Arc<Self>) {
+        self.queues.submit.kick::<Array, 1>(self);
+    }
+
+    /// Looks after held writes in `us` microseconds, or when that was asked before.
+    pub(crate) fn arm_hold(self: &Arc<Self>, us: NonZeroU32) {
+        let ms = us.get().div_ceil(1000);
+        self.queues.submit.arm_if_idle::<Array, 4>(self, ms);
+    }
+
+    /// Whether requests are refused, because the array is being stopped.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Relaxed)
     }
 }
 
@@ -710,17 +606,21 @@ impl Array {
     /// Takes what `op` needs into `columns`, which are empty; `false` when it waits for that.
     pub(crate) fn reserve(&self, op: &Op, need: Need, columns: &mut Columns) -> bool {
         let over = |free| self.over_share(need, free);
-        self.pool
-            .reserve(op.index, need, over, columns, &mut |op| self.wake(Some(op)))
+        let has_it = self
+            .pool
+            .reserve(op.index, need, over, columns, &mut |op| self.wake(Some(op)));
+        if !has_it {
+            // Its turn comes, the sooner the more there is.
+            self.drop_retained();
+        }
+        has_it
     }
 
     /// Those members of `need` that would have more in hand than is left of `free`.
     fn over_share(&self, need: Need, free: Amount) -> SlotSet {
-        let table = self.table.lock();
         let exceeds = |slot: &Slot| {
-            let entry = table.get(slot.index());
-            let member = entry.and_then(|entry| entry.member.as_ref());
-            let load = member.map_or(Amount::default(), |member| member.load());
+            let load = self.with_member(*slot, |member| member.load());
+            let load = load.unwrap_or_default();
             load.exceeds_share(need.of_member(), need.total(), free)
         };
         need.slots.iter().filter(exceeds).collect()
@@ -746,6 +646,27 @@ impl Array {
         }
     }
 
+    /// Notes that `op` gathers writes to a stripe, which it will ask for.
+    pub(crate) fn gather_stripe(&self, op: &Op, stripe: StripeNo) {
+        self.stripes.lock().gather(op.index, stripe);
+    }
+
+    /// Calls `join` with operations that wait for a stripe to write to it, until it returns true,
+    /// and returns whether it did. Under the lock of the stripe table.
+    pub(crate) fn find_open_write(
+        &self,
+        stripe: StripeNo,
+        join: &mut dyn FnMut(&Arc<Op>) -> bool,
+    ) -> bool {
+        let stripes = self.stripes.lock();
+        stripes.find_open(stripe, &mut |index| self.op(index).is_some_and(&mut *join))
+    }
+
+    /// Whether anybody but operation `op` writes to a stripe, or is about to.
+    pub(crate) fn is_written(&self, stripe: StripeNo, op: Option<u32>) -> bool {
+        self.stripes.lock().is_written(stripe, op)
+    }
+
     /// Asks for the lock of a stripe; operation `op` is granted it later when queued.
     pub(crate) fn lock_stripe(&self, op: &Op, stripe: StripeNo, mode: Mode) -> Grant {
         op.expect_grant();
@@ -756,13 +677,6 @@ impl Array {
     pub(crate) fn upgrade_stripe(&self, op: &Op) -> Grant {
         op.expect_grant();
         self.stripes.lock().upgrade(op.index)
-    }
-
-    /// Lets reads that wait for the commit of `op` take what it writes from its request.
-    pub(crate) fn offer_commit(&self, op: &Op, request: &Request, band: Band) {
-        op.offer(request.clone(), band);
-        let mut stripes = self.stripes.lock();
-        stripes.offer(op.index, &mut |waiting| self.wake(Some(waiting)));
     }
 
     /// What a write in commit has, if all blocks of `wanted` are among it.
@@ -876,21 +790,34 @@ fn latency_us(request: &Request) -> u64 {
 }
 
 impl Context<'_> {
+    /// Lets reads that wait for the commit of the operation take what it writes from its requests.
+    pub(crate) fn offer_commit(&mut self) {
+        let Some(writes) = self.columns.writes.take() else {
+            return;
+        };
+        self.op.offer(writes);
+        let mut stripes = self.array.stripes.lock();
+        stripes.offer(self.op.index, &mut |waiting| self.array.wake(Some(waiting)));
+    }
+
     /// Sets what the command of `slot` is to do: `len` sectors from `at` on, counted from where
     /// the member's data starts.
     pub(crate) fn prepare(&mut self, slot: Slot, op: CommandOp, at: Sector, len: u32) {
-        let Some(start) = self.array.data_start(slot) else {
-            return;
+        let start = self.array.data_start;
+        let writes = self.columns.writes.as_ref();
+        let asked = match (self.request, writes) {
+            (Some(request), _) => request.command_flags(),
+            (None, Some(writes)) => writes.command_flags(),
+            (None, None) => CommandFlags::NONE,
         };
-        let asked = self
-            .request
-            .map_or(CommandFlags::NONE, Request::command_flags);
         let flags = match op {
             // Readahead may be dropped; commands of an array may not.
             CommandOp::Write => asked.without(CommandFlags::RAHEAD),
             _ => asked.without(CommandFlags::RAHEAD | CommandFlags::FUA),
         };
-        let origin = self.request.map(|request| Origin {
+        let first = writes.and_then(|writes| writes.all().first());
+        let request = self.request.or(first.map(|part| &part.request));
+        let origin = request.map(|request| Origin {
             dev: self.array.dev.load(Relaxed),
             sector: request.sector(),
         });
@@ -906,13 +833,6 @@ impl Context<'_> {
                 origin,
             };
         }
-    }
-}
-
-impl Array {
-    fn data_start(&self, slot: Slot) -> Option<u64> {
-        self.with_slot(slot, |entry| entry.member.as_ref().map(|m| m.data_start))
-            .flatten()
     }
 }
 
@@ -947,7 +867,7 @@ impl Array {
             }
             entry.state = entry.state.after(MemberEvent::Fail)?;
             entry.sit_out = SitOut::Off;
-            failed = entry.member.clone();
+            failed = self.member(slot);
             self.in_sync.store(left.bits(), Relaxed);
             self.avoid.store(self.avoid().without(slot).bits(), Relaxed);
             // Without it nothing can be written any more, so it misses nothing: the members may come
@@ -955,6 +875,7 @@ impl Array {
             dispensable.then_some(SlotState::Faulty)
         });
         let Some(member) = failed else { return false };
+        self.distrust_retained();
         member.close(self);
         for op in self.ops.iter() {
             op.withdraw(self, None, SlotSet::single(slot));
@@ -971,7 +892,8 @@ impl Array {
         let mut table = self.table.lock();
         let entry = table.get_mut(slot.index())?;
         entry.state = entry.state.after(MemberEvent::Remove)?;
-        entry.member.take()
+        drop(table);
+        self.release(slot)
     }
 
     /// Changes whether a member in sync sits out. `reason` is for the event.
@@ -998,7 +920,7 @@ impl Array {
                 false => self.avoid().without(slot),
             };
             self.avoid.store(avoid.bits(), Relaxed);
-            (was, entry.member.clone())
+            (was, self.member(slot))
         };
         let Some(member) = member else { return Ok(()) };
         match (was.is_out(), sit_out.is_out()) {
@@ -1125,11 +1047,13 @@ impl Array {
         self.stopping.store(true, Relaxed);
         self.sync.stop();
         self.pump();
+        self.look_at_held();
     }
 
     /// Looks after nothing any more. Task context, not from a job of the array.
     pub(crate) fn end_tick(self: &Arc<Self>) {
         workqueue::disable_delayed_sync::<Array, 3>(self);
+        workqueue::disable_delayed_sync::<Array, 4>(self);
     }
 
     /// Records nothing any more: the members are let go of.
@@ -1144,7 +1068,7 @@ impl Array {
 
     /// Takes a member out of its slot, at the end.
     pub(crate) fn release(&self, slot: Slot) -> Option<Arc<Member>> {
-        self.table.lock().get_mut(slot.index())?.member.take()
+        self.seats.get(slot.index())?.member.lock().take()
     }
 
     /// Whether a member has not answered since before `since_us`, and requests wait as long.

@@ -9,6 +9,7 @@ use kernel::{prelude::*, sync::Arc};
 use crate::{
     array::Array,
     error::{code_of, refused},
+    intake::HOLD_MAX_US,
     kapi::{
         params::ReadPolicy,
         sysfs::{Attr, Attributes, SysfsText},
@@ -32,7 +33,7 @@ const DEPTH_MAX: u64 = 1024;
 
 impl Attributes for Array {
     fn files() -> &'static [Attr<Self>] {
-        static FILES: [Attr<Array>; 21] = [
+        static FILES: [Attr<Array>; 22] = [
             Attr::rw(
                 c"level",
                 |a, t| line(t, format_args!("{}", a.geometry.level().as_str())),
@@ -92,6 +93,11 @@ impl Attributes for Array {
                 store_read_policy,
             ),
             Attr::rw(c"queue_depth", show_queue_depth, store_queue_depth),
+            Attr::rw(
+                c"write_hold_us",
+                |a, t| line(t, format_args!("{}", a.intake.hold_us.load(Relaxed))),
+                store_write_hold,
+            ),
             Attr::ro(c"pool", show_pool),
             Attr::ro(c"status", show_status),
         ];
@@ -156,6 +162,12 @@ fn store_queue_depth(array: &Arc<Array>, bytes: &[u8]) -> Result {
     finish(array, bytes, set)
 }
 
+fn store_write_hold(array: &Arc<Array>, bytes: &[u8]) -> Result {
+    let set = parse_number("write_hold_us", bytes, 0..=HOLD_MAX_US)
+        .map(|us| array.intake.hold_us.store(us as u32, Relaxed));
+    finish(array, bytes, set)
+}
+
 fn store_read_policy(array: &Arc<Array>, bytes: &[u8]) -> Result {
     let set = ReadPolicy::parse(bytes)
         .map(|_| ())
@@ -179,7 +191,7 @@ fn show_pool(array: &Array, text: &mut SysfsText<'_>) -> Result {
 impl Array {
     fn progress(&self) -> Progress {
         self.sync
-            .progress(|region| self.with_superblock(|sb| sb.regions.stripes_of(region).0))
+            .progress(|region| self.meta.regions.layout.stripes_of(region).0)
     }
 
     /// md's word for the state of the array.
@@ -237,13 +249,11 @@ fn show_status(array: &Array, text: &mut SysfsText<'_>) -> Result {
 }
 
 fn show_member(array: &Array, slot: eraid_core::units::Slot, text: &mut SysfsText<'_>) -> Result {
-    let look = array.with_slot(slot, |entry| {
-        (entry.member.clone(), entry.state, entry.sit_out)
-    });
-    let Some((member, state, sit_out)) = look else {
+    let look = array.with_slot(slot, |entry| (entry.state, entry.sit_out));
+    let Some((state, sit_out)) = look else {
         return Ok(());
     };
-    let Some(member) = member else {
+    let Some(member) = array.member(slot) else {
         return line(text, format_args!("  {slot} - missing"));
     };
     let words = StateText {

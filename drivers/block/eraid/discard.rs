@@ -62,6 +62,8 @@ impl Discard {
                         return Step::Done;
                     }
                     cx.array.begin_discard(cx.op, self.regions.clone());
+                    // Nobody writes there now, so nothing is retained anew before the end.
+                    cx.array.distrust_retained();
                     self.phase = Phase::Record;
                 }
                 Phase::Record => {

@@ -25,6 +25,7 @@ mod disk_io;
 mod error;
 mod events;
 mod flush;
+mod intake;
 mod member;
 mod member_attrs;
 mod meta;
@@ -33,13 +34,16 @@ mod parity;
 mod pool;
 mod queues;
 mod read;
+mod regions;
 mod registry;
 mod resync;
+mod retained;
 mod ring;
 mod running;
 mod storage;
 mod sub;
 mod write;
+mod writes;
 
 use kapi::{
     class::{ControlClass, ControlFiles},

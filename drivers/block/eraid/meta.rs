@@ -13,15 +13,18 @@
 //! * The map is written in rounds, a page at a time, and a round ends when every live member has
 //!   it: only then may data of the region be written.
 //!
-//! `inner` is taken before the array's `table`, never the other way round, and never with an
-//! operation's lock held.
+//! `inner` is taken before the array's `table` and before the locks of `regions`, never the other way
+//! round, and never with an operation's lock held.
 
 use core::{cmp::min, ops::Range};
 
 use kernel::{
     new_spinlock_irq,
     prelude::*,
-    sync::{Arc, SpinLockIrq},
+    sync::{
+        atomic::{Acquire, Atomic, Relaxed, Release},
+        Arc, SpinLockIrq,
+    },
 };
 
 use crate::{
@@ -33,6 +36,7 @@ use crate::{
         time::now_us,
     },
     op::Op,
+    regions::RegionTable,
     resync::Goal,
     ring::Ring,
     sub::{Cmd, Sub, Target},
@@ -47,8 +51,16 @@ use eraid_core::{
     units::{Generation, Micros, RegionNo, Sector, Sectors, Slot, SlotSet, StripeNo},
 };
 
-/// A region without writes for so long is marked as such.
-const CLEAR_AFTER: Micros = Micros::new(5_000_000);
+/// A region without writes for so long is marked as such. Writes all over the array, 25 a second of
+/// them, come back to each of 256 regions every 10 s; marking it anew each time would cost them as
+/// much as they do themselves.
+const CLEAR_AFTER: Micros = Micros::new(30_000_000);
+
+/// Regions marked within this time of each other are taken for writes all over the array.
+const STORM: Micros = Micros::new(2_000_000);
+
+/// log2 of the most regions that are marked ahead at once: all of a page.
+const STORM_MAX: u32 = 9;
 
 /// A write of a page of the region map to all live members.
 struct Round {
@@ -76,13 +88,15 @@ struct Inner {
     superblock: KBox<Superblock>,
     /// Generation that first recorded the latest failure.
     failure: Generation,
-    /// State of every region; empty for RAID-0, which has no map.
-    regions: KVec<RegionState>,
     /// Generation of each page of the map.
     map_generations: KVec<Generation>,
     round: Option<Round>,
     /// Page of the last round.
     last_page: u32,
+    /// When a region was marked last, and how many times in a row that was soon after the time
+    /// before.
+    last_mark: Micros,
+    storm: u32,
     /// What the round writes.
     snapshot: KVec<Region>,
     copies: KVec<Copy>,
@@ -106,6 +120,12 @@ struct Inner {
 /// See the [module description](self).
 #[pin_data]
 pub(crate) struct Meta {
+    /// State of every region; none for RAID-0, which has no map.
+    pub(crate) regions: RegionTable,
+    /// A failure is not recorded on as many members as it takes.
+    owing: Atomic<bool>,
+    /// There ever was a discard.
+    discarded: Atomic<bool>,
     #[pin]
     inner: SpinLockIrq<Inner>,
 }
@@ -141,15 +161,18 @@ impl Meta {
         for side in sides.iter().take(members) {
             copies.push(Copy::new(superblock.generation, *side)?, GFP_KERNEL)?;
         }
+        let clearing = KVec::with_capacity(regions.len(), GFP_KERNEL)?;
+        let regions = RegionTable::new(superblock.regions, regions)?;
         let inner = Inner {
             failure: superblock.generation,
             superblock,
             discards: Discards::default(),
-            clearing: KVec::with_capacity(regions.len(), GFP_KERNEL)?,
-            regions,
+            clearing,
             map_generations,
             round: None,
             last_page: 0,
+            last_mark: Micros::ZERO,
+            storm: 0,
             snapshot: KVec::with_capacity(REGIONS_PER_PAGE, GFP_KERNEL)?,
             copies,
             waiting: Ring::new(ops)?,
@@ -160,23 +183,15 @@ impl Meta {
             scratch: KBox::init(pin_init::init_zeroed(), GFP_KERNEL)?,
         };
         Ok(pin_init!(Self {
+            regions,
+            owing: Atomic::new(false),
+            discarded: Atomic::new(false),
             inner <- new_spinlock_irq!(inner, "eraid::meta"),
         }))
     }
 }
 
 impl Inner {
-    fn region_mut(&mut self, stripe: StripeNo) -> Option<&mut RegionState> {
-        let number = self.superblock.regions.region_of(stripe);
-        self.regions.get_mut(usize::try_from(number.get()).ok()?)
-    }
-
-    fn regions_in(&mut self, numbers: Range<u64>) -> impl Iterator<Item = &mut RegionState> {
-        let first = usize::try_from(numbers.start).unwrap_or(usize::MAX);
-        let count = usize::try_from(numbers.end.saturating_sub(numbers.start)).unwrap_or(0);
-        self.regions.iter_mut().skip(first).take(count)
-    }
-
     fn wait(&mut self, op: u32) {
         if !self.waiting.iter().any(|waiting| *waiting == op) {
             // There is a place for every operation.
@@ -195,25 +210,23 @@ impl Inner {
     }
 
     /// Begins a round when a page of the map is behind.
-    fn begin_round(&mut self, live: SlotSet) {
-        let regions = self.superblock.regions;
+    fn begin_round(&mut self, regions: &RegionTable, live: SlotSet) {
         if self.round.is_some() {
             return;
         }
-        let behind = |number: RegionNo| {
-            let state = usize::try_from(number.get()).map(|at| self.regions.get(at));
-            matches!(state, Ok(Some(state)) if state.needs_persist())
-        };
-        let Some(page) = regions.page_in_turn(self.last_page, behind) else {
+        let behind = |number| regions.with(number, |region| region.needs_persist()) == Some(true);
+        let Some(page) = regions.layout.page_in_turn(self.last_page, behind) else {
             return;
         };
         self.last_page = page;
-        let (start, count) = regions.regions_of(page);
-        let start = start.get() as usize;
+        let (start, count) = regions.layout.regions_of(page);
+        self.mark_ahead(regions, start, count as u64);
         self.snapshot.clear();
-        for region in self.regions.iter_mut().skip(start).take(count) {
+        for number in numbers(start, count) {
             // A page's regions fit: see the capacity.
-            let _ = self.snapshot.push_within_capacity(region.begin_persist());
+            regions.with(number, |region| {
+                let _ = self.snapshot.push_within_capacity(region.begin_persist());
+            });
         }
         let Some(generation) = self.map_generations.get_mut(page as usize) else {
             return;
@@ -227,8 +240,37 @@ impl Inner {
         });
     }
 
+    /// When one region after the other has to be marked, marks others of the page along with it,
+    /// twice as many each time: writes go all over the array, and each would wait for a write of
+    /// the map otherwise.
+    fn mark_ahead(&mut self, regions: &RegionTable, start: RegionNo, count: u64) {
+        let number = |index| RegionNo::new(start.get() + index);
+        let waits = |index: &u64| {
+            let waits = regions.with(number(*index), |region| region.wants_mark());
+            waits == Some(true)
+        };
+        let Some(first) = (0..count).find(waits) else {
+            return;
+        };
+        let now = now();
+        self.storm = match now.saturating_sub(self.last_mark) < STORM {
+            true => (self.storm + 1).min(STORM_MAX),
+            false => 0,
+        };
+        self.last_mark = now;
+        let ahead = (1 << self.storm) - 1;
+        // From the first one on, all around.
+        Iterator::chain(first..count, 0..first)
+            .filter(|index| {
+                let marked = regions.with(number(*index), |region| region.expect_write(now));
+                marked == Some(true)
+            })
+            .take(ahead)
+            .for_each(drop);
+    }
+
     /// Ends the round when every live member has it; `true` when it did.
-    fn end_round(&mut self, live: SlotSet) -> bool {
+    fn end_round(&mut self, regions: &RegionTable, live: SlotSet) -> bool {
         let Some(round) = &mut self.round else {
             return false;
         };
@@ -237,11 +279,9 @@ impl Inner {
         if !round.pending.is_empty() {
             return false;
         }
-        let (start, count) = self.superblock.regions.regions_of(round.page);
-        let start = start.get() as usize;
-        let states = self.regions.iter_mut().skip(start).take(count);
-        for (state, written) in states.zip(self.snapshot.iter()) {
-            state.persisted(*written);
+        let (start, count) = regions.layout.regions_of(round.page);
+        for (number, written) in numbers(start, count).zip(self.snapshot.iter()) {
+            regions.with(number, |region| region.persisted(*written));
         }
         self.round = None;
         true
@@ -311,6 +351,12 @@ fn prepare(cmd: &mut Cmd, slot: Slot, target: Target, sector: u64, page: &[u8]) 
     };
 }
 
+/// So many regions from `start` on.
+fn numbers(start: RegionNo, count: usize) -> impl Iterator<Item = RegionNo> {
+    let end = start.get().saturating_add(count as u64);
+    (start.get()..end).map(RegionNo::new)
+}
+
 /// What is to be recomputed in a region. Members that are not there are caught up when they are back.
 fn goal_of(region: &RegionState, level: Level, in_sync: SlotSet) -> Option<Goal> {
     match region.work(level) {
@@ -328,10 +374,11 @@ fn now() -> Micros {
 impl Array {
     /// State of the region of `stripe` as planners are to see it.
     pub(crate) fn region(&self, stripe: StripeNo) -> Region {
-        let mut inner = self.meta.inner.lock();
-        inner
-            .region_mut(stripe)
-            .map_or(Region::CLEAN, |region| region.view())
+        let view = self
+            .meta
+            .regions
+            .with_stripe(stripe, |region| region.view());
+        view.unwrap_or(Region::CLEAN)
     }
 
     /// Asks to write to the region of `stripe`; operation `op` is woken when it may ask again.
@@ -341,46 +388,51 @@ impl Array {
         stripe: StripeNo,
         missing: SlotSet,
     ) -> Admit {
-        let mut inner = self.meta.inner.lock();
-        let number = inner.superblock.regions.region_of(stripe);
-        inner.discards.wrote(number);
-        let Some(region) = inner.region_mut(stripe) else {
-            return Admit::Go;
+        let regions = &self.meta.regions;
+        let ask = || {
+            let admit = regions.with_stripe(stripe, |region| region.begin_write(now(), missing));
+            admit.unwrap_or(Admit::Go)
         };
-        let admit = region.begin_write(now(), missing);
-        if admit == Admit::Wait {
+        if ask() == Admit::Wait {
+            let mut inner = self.meta.inner.lock();
             inner.wait(op.index);
+            // What it waits for may just have come; whoever is woken for nothing asks again.
+            let admit = ask();
             drop(inner);
-            self.kick_meta();
+            if admit == Admit::Wait {
+                self.kick_meta();
+                return Admit::Wait;
+            }
         }
-        admit
+        if self.meta.discarded.load(Relaxed) {
+            let mut inner = self.meta.inner.lock();
+            inner.discards.wrote(regions.layout.region_of(stripe));
+        }
+        Admit::Go
     }
 
     /// A write to the region of `stripe` is over.
     pub(crate) fn end_write(&self, stripe: StripeNo) {
-        let mut inner = self.meta.inner.lock();
-        if let Some(region) = inner.region_mut(stripe) {
-            region.end_write(now());
-        }
+        let regions = &self.meta.regions;
+        regions.with_stripe(stripe, |region| region.end_write(now()));
     }
 
     /// Members of `missed` lack a write in the region of `stripe`.
     pub(crate) fn note_missed(&self, stripe: StripeNo, missed: SlotSet) {
-        let mut inner = self.meta.inner.lock();
-        if let Some(region) = inner.region_mut(stripe) {
+        if missed.is_empty() {
+            return;
+        }
+        self.meta.regions.with_stripe(stripe, |region| {
             for slot in missed.iter() {
                 region.note_missed(slot);
             }
-        }
+        });
     }
 
     /// A write in the region of `stripe` was given up half way.
     pub(crate) fn note_torn(&self, stripe: StripeNo) {
-        let mut inner = self.meta.inner.lock();
-        if let Some(region) = inner.region_mut(stripe) {
-            region.note_torn();
-        }
-        drop(inner);
+        let regions = &self.meta.regions;
+        regions.with_stripe(stripe, |region| region.note_torn());
         // A resync that passed the stripe proves nothing about it any more.
         self.sync.give_up_in(self.region_of(stripe));
     }
@@ -388,12 +440,14 @@ impl Array {
     /// Whether it is durable that `missed` lack writes in the region of `stripe`, and that failed
     /// members failed; else operation `op` is woken when it may ask again.
     pub(crate) fn recorded(self: &Arc<Self>, op: &Op, stripe: StripeNo, missed: SlotSet) -> bool {
+        if missed.is_empty() && !self.meta.owing.load(Acquire) {
+            return true;
+        }
         let live = self.in_sync();
         let mut inner = self.meta.inner.lock();
-        let marked = inner
-            .region_mut(stripe)
-            .is_none_or(|region| region.may_acknowledge(missed));
-        let recorded = marked && inner.failures_recorded(live);
+        let regions = &self.meta.regions;
+        let marked = regions.with_stripe(stripe, |region| region.may_acknowledge(missed));
+        let recorded = marked != Some(false) && inner.failures_recorded(live);
         if !recorded {
             inner.wait(op.index);
             drop(inner);
@@ -407,7 +461,7 @@ impl Array {
     pub(crate) fn failures_recorded(self: &Arc<Self>, op: &Op) -> bool {
         let live = self.in_sync();
         let mut inner = self.meta.inner.lock();
-        let owed = inner.regions.iter().any(RegionState::owes_stale);
+        let owed = self.meta.regions.any(RegionState::owes_stale);
         let recorded = inner.failures_recorded(live) && !owed;
         if !recorded {
             inner.wait(op.index);
@@ -430,9 +484,10 @@ impl Array {
         if !inner.clearing.is_empty() {
             return false;
         }
-        for (number, region) in inner.regions.iter().enumerate() {
-            if let Some(ticket) = region.try_clear(now(), idle) {
-                let number = RegionNo::new(number as u64);
+        let regions = &self.meta.regions;
+        for number in numbers(RegionNo::ZERO, regions.count()) {
+            let ticket = regions.with(number, |region| region.try_clear(now(), idle));
+            if let Some(ticket) = ticket.flatten() {
                 // There is a place for every region.
                 let _ = inner.clearing.push_within_capacity((number, ticket));
             }
@@ -445,8 +500,9 @@ impl Array {
         let mut guard = self.meta.inner.lock();
         let inner = &mut *guard;
         while let Some((number, ticket)) = inner.clearing.pop() {
-            if let (true, Some(region)) = (flushed, inner.regions.get_mut(number.get() as usize)) {
-                region.finish_clear(ticket);
+            if flushed {
+                let regions = &self.meta.regions;
+                regions.with(number, |region| region.finish_clear(ticket));
             }
         }
         drop(guard);
@@ -456,8 +512,7 @@ impl Array {
     /// Whether there is a region with something to recompute.
     pub(crate) fn has_work(&self) -> bool {
         let (level, in_sync) = (self.geometry.level(), self.in_sync());
-        let inner = self.meta.inner.lock();
-        let mut regions = inner.regions.iter();
+        let regions = &self.meta.regions;
         regions.any(|region| goal_of(region, level, in_sync).is_some())
     }
 
@@ -465,47 +520,44 @@ impl Array {
     pub(crate) fn next_work(&self, from: u64) -> Option<(RegionNo, Goal)> {
         let in_sync = self.in_sync();
         let level = self.geometry.level();
-        let mut inner = self.meta.inner.lock();
-        let regions = inner.regions.iter_mut().enumerate();
-        let mut regions = regions.skip(usize::try_from(from).unwrap_or(usize::MAX));
-        regions.find_map(|(number, region)| {
-            let goal = goal_of(region, level, in_sync)?;
-            match goal {
-                Goal::Member(slot) => region.begin_recovery(slot),
-                Goal::Parity => region.begin_sync(),
-            }
-            Some((RegionNo::new(number as u64), goal))
+        let regions = &self.meta.regions;
+        let mut from = from..regions.count() as u64;
+        from.find_map(|number| {
+            let number = RegionNo::new(number);
+            let goal = regions.with(number, |region| {
+                let goal = goal_of(region, level, in_sync)?;
+                match goal {
+                    Goal::Member(slot) => region.begin_recovery(slot),
+                    Goal::Parity => region.begin_sync(),
+                }
+                Some(goal)
+            });
+            Some((number, goal.flatten()?))
         })
     }
 
     /// Whether the map of the members says that writes may be in flight.
     pub(crate) fn is_marked(&self) -> bool {
-        let inner = self.meta.inner.lock();
-        inner.regions.iter().any(|region| region.view().in_flight)
+        self.meta.regions.any(|region| region.view().in_flight)
     }
 
     /// Regions in which parity may not match the data.
     pub(crate) fn unsynced_regions(&self) -> u64 {
-        let inner = self.meta.inner.lock();
-        let unsynced = inner
-            .regions
-            .iter()
-            .filter(|region| region.view().need_sync);
-        unsynced.count() as u64
+        let mut unsynced = 0;
+        self.meta.regions.for_each(|region| {
+            unsynced += u64::from(region.view().need_sync);
+        });
+        unsynced
     }
 
     /// The goal was reached in the whole region, and the members are flushed.
     pub(crate) fn synced(self: &Arc<Self>, number: RegionNo, goal: Goal) {
         let absent = self.missing();
-        let mut inner = self.meta.inner.lock();
-        if let Some(region) = inner.regions.get_mut(number.get() as usize) {
-            // Where something came in between, the region is found again.
-            match goal {
-                Goal::Parity => region.synced(absent),
-                Goal::Member(slot) => region.recovered(slot),
-            };
-        }
-        drop(inner);
+        // Where something came in between, the region is found again.
+        self.meta.regions.with(number, |region| match goal {
+            Goal::Parity => region.synced(absent),
+            Goal::Member(slot) => region.recovered(slot),
+        });
         self.kick_meta();
     }
 }
@@ -514,22 +566,21 @@ impl Array {
 impl Array {
     /// The regions that are discarded as a whole with this request.
     pub(crate) fn regions_to_discard(&self, start: Sector, len: Sectors) -> Range<u64> {
-        let mut guard = self.meta.inner.lock();
-        let inner = &mut *guard;
-        let regions = &inner.superblock.regions;
+        let mut inner = self.meta.inner.lock();
+        self.meta.discarded.store(true, Relaxed);
+        let regions = &self.meta.regions.layout;
         inner.discards.add(regions, &self.geometry, start, len)
     }
 
     /// Where a region starts on each member, from the start of its data on.
     pub(crate) fn region_start(&self, region: RegionNo) -> Sector {
-        let (first, _) = self.with_superblock(|superblock| superblock.regions.stripes_of(region));
+        let (first, _) = self.meta.regions.layout.stripes_of(region);
         self.geometry.member_sector(first, 0)
     }
 
     /// What a region takes of each member.
     pub(crate) fn region_len(&self, region: RegionNo) -> Sectors {
-        let (first, behind) =
-            self.with_superblock(|superblock| superblock.regions.stripes_of(region));
+        let (first, behind) = self.meta.regions.layout.stripes_of(region);
         let stripes = behind.get().saturating_sub(first.get());
         Sectors::new(stripes * u64::from(self.geometry.chunk()))
     }
@@ -538,13 +589,12 @@ impl Array {
     /// operation `op`.
     pub(crate) fn begin_discard(self: &Arc<Self>, op: &Op, regions: Range<u64>) {
         for number in regions {
-            let mut inner = self.meta.inner.lock();
-            let region = inner.regions_in(number..number + 1).next();
-            let begun = region.is_some_and(|region| region.begin_discard(op.index));
-            drop(inner);
-            if begun {
+            let number = RegionNo::new(number);
+            let regions = &self.meta.regions;
+            let begun = regions.with(number, |region| region.begin_discard(op.index));
+            if begun == Some(true) {
                 // What a resync computed there proves nothing any more.
-                self.sync.give_up_in(RegionNo::new(number));
+                self.sync.give_up_in(number);
             }
         }
         self.kick_meta();
@@ -552,20 +602,21 @@ impl Array {
 
     /// Whether operation `op` discards a region. RAID-0, which keeps no account, never says no.
     pub(crate) fn is_discarding(&self, op: &Op, region: u64) -> bool {
-        let inner = self.meta.inner.lock();
-        let region = usize::try_from(region)
-            .ok()
-            .and_then(|number| inner.regions.get(number));
-        region.is_none_or(|region| region.is_discarding(op.index))
+        let number = RegionNo::new(region);
+        let regions = &self.meta.regions;
+        regions.with(number, |region| region.is_discarding(op.index)) != Some(false)
     }
 
     /// Whether the map of the members says that the regions `op` discards were never written; else
     /// `op` is woken when it may ask again.
     pub(crate) fn discard_recorded(self: &Arc<Self>, op: &Op, regions: Range<u64>) -> bool {
         let mut inner = self.meta.inner.lock();
-        let recorded = inner
-            .regions_in(regions)
-            .all(|region| !region.is_discarding(op.index) || region.discard_recorded());
+        let recorded = regions.map(RegionNo::new).all(|number| {
+            let recorded = self.meta.regions.with(number, |region| {
+                !region.is_discarding(op.index) || region.discard_recorded()
+            });
+            recorded != Some(false)
+        });
         if !recorded {
             inner.wait(op.index);
             drop(inner);
@@ -577,10 +628,12 @@ impl Array {
     /// The regions that `op` discards may be written again.
     pub(crate) fn end_discard(self: &Arc<Self>, op: &Op, regions: Range<u64>) {
         let mut inner = self.meta.inner.lock();
-        for region in inner.regions_in(regions) {
-            if region.is_discarding(op.index) {
-                region.end_discard();
-            }
+        for number in regions.map(RegionNo::new) {
+            self.meta.regions.with(number, |region| {
+                if region.is_discarding(op.index) {
+                    region.end_discard();
+                }
+            });
         }
         // Writers wait among those for whom something became durable.
         inner.progress = true;
@@ -604,9 +657,9 @@ impl Array {
             inner.superblock.set_state(slot, state);
             inner.superblock.generation = inner.superblock.generation.next();
             inner.failure = inner.superblock.generation;
-            for region in inner.regions.iter_mut() {
-                region.member_failed(slot);
-            }
+            self.meta.owing.store(true, Release);
+            let regions = &self.meta.regions;
+            regions.for_each(|region| region.member_failed(slot));
         }
         drop(inner);
         self.kick_meta();
@@ -631,7 +684,7 @@ impl Array {
             copy.is_some_and(|copy| copy.written < newest)
         };
         inner.round.is_none()
-            && !inner.regions.iter().any(RegionState::needs_persist)
+            && !self.meta.regions.any(RegionState::needs_persist)
             && !live.iter().any(behind)
     }
 
@@ -687,11 +740,11 @@ impl Array {
         let mut inner = self.meta.inner.lock();
         inner.progress |= core::mem::replace(&mut inner.live, live) != live;
         loop {
-            if inner.end_round(live) {
+            if inner.end_round(&self.meta.regions, live) {
                 inner.progress = true;
                 self.note_change();
             }
-            inner.begin_round(live);
+            inner.begin_round(&self.meta.regions, live);
             let next = inner.next_superblock(live);
             let Some(cmd) = next.or_else(|| inner.next_map()) else {
                 break;
@@ -699,6 +752,9 @@ impl Array {
             drop(inner);
             self.submit(cmd);
             inner = self.meta.inner.lock();
+        }
+        if inner.failures_recorded(live) {
+            self.meta.owing.store(false, Release);
         }
         // Whoever finds that its condition is still not met waits again, at the end.
         let woken = match core::mem::take(&mut inner.progress) {

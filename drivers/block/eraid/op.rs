@@ -11,7 +11,7 @@
 //! issued. A command of an earlier round, or one the operation no longer expects, is an orphan: it
 //! finds no parent and goes back to the pool, with the pages it owned all along.
 //!
-//! `inner` is a leaf lock but for the workqueue's: nothing else is taken under it.
+//! `inner` and `gathered` are leaf locks but for the workqueue's: nothing else is taken under them.
 
 use kernel::{
     impl_has_work, new_spinlock_irq, new_work,
@@ -26,12 +26,14 @@ use crate::{
     direct::Direct,
     discard::Discard,
     flush::Flush,
-    kapi::{request::Request, status::Status, time::now_us},
+    kapi::{command::CommandFlags, request::Request, status::Status, time::now_us},
     pool::Need,
     read::StripeRead,
     resync::StripeSync,
+    retained::Entry,
     sub::Cmd,
     write::StripeWrite,
+    writes::{NewWrite, Writes},
 };
 use eraid_core::{
     geometry::Band,
@@ -76,9 +78,13 @@ pub(crate) enum Step {
 
 /// The commands of an operation, one for each slot at most, and its ranges on the members.
 pub(crate) struct Columns {
-    commands: KVec<Option<Cmd>>,
+    pub(crate) commands: KVec<Option<Cmd>>,
     /// What a direct read wants of each member.
     pub(crate) spans: KVec<Span>,
+    /// What a write writes, once that is settled.
+    pub(crate) writes: Option<Writes>,
+    /// What is known of the old blocks of the stripe it writes to.
+    pub(crate) kept: Option<Entry>,
 }
 
 impl Columns {
@@ -86,6 +92,8 @@ impl Columns {
         let mut columns = Self {
             commands: KVec::with_capacity(members, GFP_KERNEL)?,
             spans: KVec::with_capacity(members, GFP_KERNEL)?,
+            writes: None,
+            kept: None,
         };
         for _ in 0..members {
             columns.commands.push(None, GFP_KERNEL)?;
@@ -123,7 +131,7 @@ pub(crate) struct Context<'a> {
     pub(crate) array: &'a Arc<Array>,
     /// Itself.
     pub(crate) op: &'a Arc<Op>,
-    /// Its share of the request, if it has one.
+    /// Its share of the request, if it has one; writes have theirs in [`Columns::writes`].
     pub(crate) request: Option<&'a Request>,
     /// Its commands.
     pub(crate) columns: &'a mut Columns,
@@ -172,8 +180,8 @@ struct Inner {
     issued_us: u64,
     parked_us: u64,
     aborted: Option<Status>,
-    /// Set while a write is in commit.
-    offer: Option<Offer>,
+    /// What it writes, while it is in commit: others may read that.
+    offer: Option<Writes>,
     /// Members whose device still has a command of this round that nobody waits for.
     left: SlotSet,
 }
@@ -185,6 +193,9 @@ pub(crate) struct Op {
     pub(crate) index: u32,
     #[pin]
     inner: SpinLockIrq<Inner>,
+    /// What it is to write, as long as others may join; empty for other work.
+    #[pin]
+    gathered: SpinLockIrq<Option<Writes>>,
     #[pin]
     job: WorkItemField<Op, 0>,
 }
@@ -211,8 +222,10 @@ pub(crate) struct Issue {
 }
 
 impl Op {
-    /// Makes slot `index` of the table of an array with `members` members. May sleep.
-    pub(crate) fn new(index: u32, members: usize) -> Result<Arc<Self>> {
+    /// Makes slot `index` of the table of an array with `members` members, `columns` of which hold
+    /// the data of a stripe. May sleep.
+    pub(crate) fn new(index: u32, members: usize, columns: usize) -> Result<Arc<Self>> {
+        let writes = Writes::new(columns)?;
         let columns = Columns::new(members)?;
         let mut returned = KVec::with_capacity(members, GFP_KERNEL)?;
         for _ in 0..members {
@@ -241,22 +254,72 @@ impl Op {
             pin_init!(Self {
                 index,
                 inner <- new_spinlock_irq!(inner, "eraid::op"),
+                gathered <- new_spinlock_irq!(Some(writes), "eraid::gathered"),
                 job <- new_work!("eraid::op"),
             }),
             GFP_KERNEL,
         )
     }
 
-    /// Starts work in this free slot and runs it until it waits. Task context.
-    pub(crate) fn start(self: &Arc<Self>, array: Arc<Array>, work: Work, request: Option<Request>) {
+    /// Puts work into this free slot, for [`Self::run`] to begin with. Any context.
+    pub(crate) fn prepare(&self, array: Arc<Array>, work: Work, request: Option<Request>) {
         let mut inner = self.inner.lock();
         inner.array = Some(array);
         inner.body = Some(Body { work, request });
         inner.errors = SlotSet::EMPTY;
         inner.granted = false;
         inner.aborted = None;
-        drop(inner);
-        self.run();
+        inner.parked_us = now_us();
+    }
+
+    /// Adds a write to those gathered here, if it fits; `true` when it did. `full` tells whether
+    /// that was the last one to fit.
+    ///
+    /// Only for an operation that gathers writes of the stripe, which the stripe table knows.
+    pub(crate) fn join(&self, write: &NewWrite<'_>, window: u32, full: &mut bool) -> bool {
+        let mut gathered = self.gathered.lock();
+        let writes = Option::as_mut(&mut gathered);
+        let Some(writes) = writes.filter(|writes| !writes.batch.is_empty()) else {
+            return false;
+        };
+        let joined = writes.join(write, window);
+        *full = joined && writes.is_full(window);
+        joined
+    }
+
+    /// Begins to gather writes with this one; `full` tells whether it is the last one to fit.
+    pub(crate) fn gather(&self, write: &NewWrite<'_>, window: u32, full: &mut bool) {
+        let mut gathered = self.gathered.lock();
+        if let Some(writes) = Option::as_mut(&mut gathered) {
+            // The first one fits.
+            let _ = writes.join(write, window);
+            *full = writes.is_full(window);
+        }
+    }
+
+    /// The stripe that writes are gathered for, if they may be held back for more of them.
+    pub(crate) fn may_be_held(&self) -> Option<StripeNo> {
+        let gathered = self.gathered.lock();
+        let writes = gathered.as_ref()?;
+        let urgent = writes.command_flags().contains(CommandFlags::FUA);
+        (!urgent && !writes.batch.is_empty()).then_some(writes.batch.stripe())
+    }
+
+    /// Whether one of the gathered writes goes on where another one ended.
+    pub(crate) fn gathers_stream(&self) -> bool {
+        let gathered = self.gathered.lock();
+        gathered.as_ref().is_some_and(|writes| writes.sequential)
+    }
+
+    /// When a write was gathered last, in µs.
+    pub(crate) fn joined_us(&self) -> u64 {
+        let gathered = self.gathered.lock();
+        gathered.as_ref().map_or(0, |writes| writes.joined_us)
+    }
+
+    /// Nothing joins any more: what was gathered, until it is given back.
+    pub(crate) fn take_gathered(&self) -> Option<Writes> {
+        self.gathered.lock().take()
     }
 
     /// Ends a wait. Any context.
@@ -286,25 +349,22 @@ impl Op {
     }
 
     /// Lets others read what this writes, until [`Self::end_offer`].
-    pub(crate) fn offer(&self, request: Request, band: Band) {
-        self.inner.lock().offer = Some(Offer { request, band });
+    pub(crate) fn offer(&self, writes: Writes) {
+        self.inner.lock().offer = Some(writes);
     }
 
     /// Nothing can be read from this operation any more.
-    pub(crate) fn end_offer(&self) {
-        // Not dropped under the lock: it may be what ends the request.
-        let offer = self.inner.lock().offer.take();
-        drop(offer);
+    pub(crate) fn end_offer(&self) -> Option<Writes> {
+        self.inner.lock().offer.take()
     }
 
     /// What this writes, if all blocks of `wanted` are among it.
     pub(crate) fn offered(&self, wanted: &Band) -> Option<Offer> {
         let inner = self.inner.lock();
-        let offer = inner.offer.as_ref();
-        let offer = offer.filter(|offer| offer.band.contains(wanted))?;
+        let part = inner.offer.as_ref()?.newest(wanted)?;
         Some(Offer {
-            request: offer.request.clone(),
-            band: offer.band,
+            request: part.request.clone(),
+            band: part.band,
         })
     }
 
@@ -454,8 +514,8 @@ impl Op {
         }
     }
 
-    /// Runs the operation until it waits or ends.
-    fn run(self: &Arc<Self>) {
+    /// Runs the operation until it waits or ends. Task context.
+    pub(crate) fn run(self: &Arc<Self>) {
         let taken = Self::take_locked(&mut self.inner.lock());
         if let Some(taken) = taken {
             self.run_taken(taken);
@@ -533,10 +593,14 @@ impl Op {
         None
     }
 
-    fn finish(&self, array: &Arc<Array>, body: Body, columns: Columns) {
-        // The request may end here; the slot is free only afterwards, so that a stop that sees
+    fn finish(&self, array: &Arc<Array>, body: Body, mut columns: Columns) {
+        // The requests may end here; the slot is free only afterwards, so that a stop that sees
         // no operation sees no request either.
         drop(body);
+        if let Some(mut writes) = columns.writes.take() {
+            writes.clear();
+            *self.gathered.lock() = Some(writes);
+        }
         let mut inner = self.inner.lock();
         inner.round = inner.round.wrapping_add(1);
         inner.expected = SlotSet::EMPTY;
@@ -569,7 +633,7 @@ impl Work {
         match self {
             Work::Direct(work) => work.abort(cx),
             Work::Read(work) => work.abort(cx),
-            Work::Write(work) => work.abort(cx),
+            Work::Write(work) => work.abort(cx, status),
             Work::Flush(work) => work.abort(cx),
             Work::Discard(work) => work.abort(cx),
             Work::Sync(work) => work.abort(cx),

@@ -29,8 +29,8 @@ use eraid_core::{
     units::{Slot, SlotSet},
 };
 
-/// Pages a single command can carry: 256 KiB.
-pub(crate) const COMMAND_PAGES: usize = 64;
+/// Pages a single command can carry: 512 KiB, so that a chunk of that size needs but one.
+pub(crate) const COMMAND_PAGES: usize = 128;
 
 /// What an operation needs.
 #[derive(Clone, Copy)]
@@ -139,6 +139,24 @@ impl Pool {
         }
         self.next(&inner, need.slots, wake);
         true
+    }
+
+    /// Takes a command for `slot` with so many pages, if nobody waits and half of everything stays
+    /// free: for what is good to have.
+    pub(crate) fn take_spare(&self, slot: Slot, pages: usize) -> Option<Cmd> {
+        let mut inner = self.inner.lock();
+        let free = self.free(&inner);
+        let plenty = free.commands > self.commands / 2 && free.pages >= self.pages / 2 + pages;
+        if !plenty || inner.line.get(0).is_some() {
+            return None;
+        }
+        let mut cmd = inner.commands.pop()?;
+        cmd.ctx.slot = slot;
+        if self.free_pages.take(pages, &mut cmd.buf) {
+            return Some(cmd);
+        }
+        let _ = inner.commands.push_within_capacity(cmd);
+        None
     }
 
     /// Takes a command back, with its pages. Any context. `wake` is told who is to try again.

@@ -13,7 +13,10 @@
 use kernel::{
     new_spinlock_irq,
     prelude::*,
-    sync::{Arc, SpinLockIrq},
+    sync::{
+        atomic::{Acquire, Atomic, Release},
+        Arc, SpinLockIrq,
+    },
 };
 
 use crate::{
@@ -88,6 +91,9 @@ struct State {
 /// See the [module description](self).
 #[pin_data]
 pub(crate) struct Sync {
+    /// There is a run. Set before any of its stripes is locked, so that whoever has one of them
+    /// later sees it.
+    running: Atomic<bool>,
     #[pin]
     state: SpinLockIrq<State>,
 }
@@ -114,6 +120,7 @@ impl Goal {
 impl Sync {
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
+            running: Atomic::new(false),
             state <- new_spinlock_irq!(State {
                 run: None,
                 stopped: false,
@@ -156,12 +163,18 @@ impl Sync {
 
     /// Whether the goal of the run is reached for `stripe` already, and what it is.
     pub(crate) fn reached(&self, stripe: StripeNo, region: RegionNo) -> Option<Goal> {
+        if !self.running.load(Acquire) {
+            return None;
+        }
         let run = self.state.lock().run?;
         (run.region == region && !run.failed && stripe < run.done()).then_some(run.goal)
     }
 
     /// Whether `stripe` may be in work at the moment.
     pub(crate) fn in_work(&self, stripe: StripeNo, region: RegionNo) -> bool {
+        if !self.running.load(Acquire) {
+            return false;
+        }
         let run = self.state.lock().run;
         run.is_some_and(|run| run.region == region && stripe >= run.done() && stripe < run.next)
     }
@@ -214,6 +227,7 @@ impl Sync {
         let run = state.run?;
         if run.failed {
             state.run = None;
+            self.running.store(false, Release);
             state.from = run.region.get() + 1;
             return None;
         }
@@ -224,6 +238,7 @@ impl Sync {
     pub(crate) fn close(&self, flushed: bool) {
         let mut state = self.state.lock();
         if let Some(run) = state.run.take() {
+            self.running.store(false, Release);
             state.last = run.goal.action();
             if !flushed {
                 state.from = run.region.get() + 1;
@@ -254,8 +269,9 @@ struct Recompute {
 
 enum Phase {
     Next,
-    Reserve,
     Lock,
+    Locked,
+    Reserve,
     Read,
     Reading(Recompute),
     Upgrade(Recompute),
@@ -281,7 +297,7 @@ impl StripeSync {
                     Ok((stripe, goal)) => {
                         (self.stripe, self.goal) = (stripe, goal);
                         self.go_to(cx, 0);
-                        self.phase = Phase::Reserve;
+                        self.phase = Phase::Lock;
                     }
                     Err(last) => {
                         if last {
@@ -290,15 +306,25 @@ impl StripeSync {
                         return Step::Done;
                     }
                 },
+                // The stripe first and memory then, as writes do, who would otherwise wait with the
+                // stripe for memory that waits for the stripe.
+                Phase::Lock => {
+                    let grant = cx.array.lock_stripe(cx.op, self.stripe, Mode::Preread);
+                    cx.granted = grant == Grant::Granted;
+                    self.phase = Phase::Locked;
+                }
+                Phase::Locked if !cx.granted => return Step::Wait,
+                Phase::Locked => {
+                    cx.array.forget_retained(self.stripe);
+                    self.phase = Phase::Reserve;
+                }
                 Phase::Reserve => {
-                    let (slots, rows) = (cx.array.geometry.all_slots(), self.rows.len());
-                    if !cx.reserve_and_lock(slots, rows, self.stripe, Mode::Preread) {
+                    let slots = cx.array.geometry.all_slots();
+                    if !cx.reserve(slots, self.rows.len()) {
                         return Step::Wait;
                     }
-                    self.phase = Phase::Lock;
+                    self.phase = Phase::Read;
                 }
-                Phase::Lock if !cx.granted => return Step::Wait,
-                Phase::Lock => self.phase = Phase::Read,
                 Phase::Read => {
                     let Some(work) = self.plan(cx) else {
                         self.fail(cx);
@@ -338,7 +364,7 @@ impl StripeSync {
                     self.go_to(cx, self.rows.hi);
                     self.phase = match self.rows.is_empty() {
                         true => Phase::Next,
-                        false => Phase::Reserve,
+                        false => Phase::Lock,
                     };
                 }
             }
@@ -480,12 +506,13 @@ impl Array {
             }
             return;
         };
-        let (next, end) = self.with_superblock(|sb| sb.regions.stripes_of(region));
+        let (next, end) = self.meta.regions.layout.stripes_of(region);
         {
             let mut state = self.sync.state.lock();
             if state.run.is_some() {
                 return;
             }
+            self.sync.running.store(true, Release);
             state.run = Some(Run {
                 region,
                 goal,
@@ -521,10 +548,8 @@ impl Array {
             );
             return;
         };
-        let total = self.with_superblock(|sb| {
-            let (first, end) = sb.regions.stripes_of(region);
-            end.get().saturating_sub(first.get())
-        });
+        let (first, end) = self.meta.regions.layout.stripes_of(region);
+        let total = end.get().saturating_sub(first.get());
         let sectors = total * u64::from(self.geometry.chunk());
         trace::trace_sync(self.name(), goal.action(), sectors, sectors);
         if !self.start_work(Work::Flush(Flush::with(After::Synced(region, goal)))) {

@@ -9,11 +9,12 @@ use kernel::{
 };
 
 use crate::{
-    array::{Array, DEPTH},
+    array::Array,
     claims::Claim,
     disk_io::c_name,
     error::refused,
     flush::{After, Flush},
+    intake::DEPTH,
     kapi::{
         device::{wait_closed, DeviceEvents},
         disk::{Disk, DiskConfig},
@@ -376,7 +377,7 @@ fn limits(array: &Array, logical_block_size: u32) -> Limits {
         // Zeros are written as any data is.
         max_write_zeroes_sectors: max_hw_sectors,
         discard: array.can_discard().then(|| DiscardLimits {
-            granularity: array.with_superblock(|sb| discard::granularity(&sb.regions, geometry)),
+            granularity: discard::granularity(&array.meta.regions.layout, geometry),
             max_sectors: u32::MAX / 512,
         }),
         partial_stripes_expensive: matches!(geometry.level(), Level::Raid5 | Level::Raid6),

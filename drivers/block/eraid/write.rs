@@ -1,44 +1,49 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Writes of a band of one stripe.
+//! Writes to one stripe, as many of them as came before it could be taken.
 //!
 //! A write is admitted to its region first (the map says so on every member before any data is
-//! written), reserves all it may need, takes its stripe, plans, reads what the plan asks for
-//! (shared with reconstructing reads), takes the stripe exclusively, computes, writes, and is
-//! acknowledged once whatever a member missed is recorded on the others.
+//! written), and asks for its stripe; until it has that, others join it. Then it plans, reserves
+//! what the plan needs, reads old blocks (shared with reconstructing reads), takes the stripe
+//! exclusively, computes, writes, and is acknowledged once whatever a member missed is recorded on
+//! the others.
+//!
+//! A write waits for memory with its stripe held, but not exclusively: reads, which reserve before
+//! they ask for the stripe, go on and give theirs back; other writes of the stripe hold none yet.
 
 use kernel::prelude::*;
 
 use crate::{
-    kapi::{command::CommandOp, request::Request, status::Status, xor::ByteRange},
+    kapi::{command::CommandOp, status::Status, xor::ByteRange},
     op::{Context, Issue, Step},
-    parity::can_modify,
+    parity,
+    retained::Entry,
+    writes::Writes,
 };
 use eraid_core::{
-    geometry::{Band, Level},
+    geometry::Rows,
     plan_read::View,
-    plan_write::{plan_write, Lost, WriteKind, WritePlan},
+    plan_write::{new_rows, old_rows, plan_write, Conditions, Lost, WriteKind, WritePlan},
     region::Admit,
     stripelock::{Grant, Mode},
-    units::{Sector, Slot, SlotSet},
+    units::{Slot, SlotSet, StripeNo},
 };
 
 enum Phase {
     Admit,
-    Reserve,
     Lock,
+    Close,
     Plan,
-    Preread,
-    Upgrade,
-    Commit,
-    Record,
+    Preread(WritePlan),
+    Upgrade(WritePlan),
+    Commit(WritePlan),
+    Record(WriteKind),
 }
 
 /// See the [module description](self).
 pub(crate) struct StripeWrite {
-    band: Band,
+    stripe: StripeNo,
     phase: Phase,
-    plan: Option<WritePlan>,
     /// Members found unreadable in these rows.
     bad: SlotSet,
     /// Members that do not have this write and are to be recorded as stale.
@@ -49,319 +54,484 @@ pub(crate) struct StripeWrite {
     in_work: bool,
     /// The region counts this write.
     admitted: bool,
-    /// Commands are reserved for all members.
-    wide: bool,
+    /// The members that old blocks were asked from.
+    asked: SlotSet,
+    /// The rows that the columns have room for.
+    reach: Rows,
 }
 
 impl StripeWrite {
-    /// Writes `band`, every column of which the request covers.
-    pub(crate) fn new(band: Band) -> Self {
+    /// Writes what the operation has gathered for `stripe`.
+    pub(crate) fn new(stripe: StripeNo) -> Self {
         Self {
-            band,
+            stripe,
             phase: Phase::Admit,
-            plan: None,
             bad: SlotSet::EMPTY,
             missed: SlotSet::EMPTY,
             unusable: SlotSet::EMPTY,
             in_work: false,
             admitted: false,
-            wide: false,
+            asked: SlotSet::EMPTY,
+            reach: Rows::NONE,
         }
     }
 
     pub(crate) fn advance(&mut self, cx: &mut Context<'_>) -> Step {
-        let Some(request) = cx.request.cloned() else {
-            return Step::Done;
-        };
         loop {
             match self.phase {
                 Phase::Admit => {
                     let missing = cx.array.missing();
-                    if cx.array.begin_write(cx.op, self.band.stripe, missing) == Admit::Wait {
+                    if cx.array.begin_write(cx.op, self.stripe, missing) == Admit::Wait {
                         return Step::Wait;
                     }
                     self.admitted = true;
-                    self.phase = Phase::Reserve;
-                }
-                Phase::Reserve => {
-                    let (slots, rows) = (self.likely(cx), self.band.rows.len());
-                    if !cx.reserve_and_lock(slots, rows, self.band.stripe, Mode::Preread) {
-                        return Step::Wait;
-                    }
                     self.phase = Phase::Lock;
                 }
-                Phase::Lock if !cx.granted => return Step::Wait,
-                Phase::Lock => self.phase = Phase::Plan,
+                Phase::Lock => {
+                    let grant = cx.array.lock_stripe(cx.op, self.stripe, Mode::Preread);
+                    cx.granted = grant == Grant::Granted;
+                    self.phase = Phase::Close;
+                }
+                Phase::Close if !cx.granted => return Step::Wait,
+                Phase::Close => {
+                    cx.columns.writes = cx.op.take_gathered();
+                    cx.columns.kept = self.take_kept(cx);
+                    self.phase = Phase::Plan;
+                }
                 Phase::Plan => match self.plan(cx) {
-                    Ok(plan) if !self.needs(cx, &plan).is_subset(cx.reserved()) => {
-                        self.wide = true;
-                        self.release(cx);
-                        self.phase = Phase::Reserve;
-                    }
                     Ok(plan) => {
-                        cx.keep_only(self.needs(cx, &plan));
-                        self.plan = Some(plan);
-                        self.missed = plan.missed;
-                        self.phase = Phase::Preread;
-                        if !plan.preread.is_empty() {
-                            self.preread(cx, plan.preread);
+                        if !self.reserve(cx, &plan) {
+                            return Step::Wait;
+                        }
+                        self.missed = self.missed.union(plan.missed);
+                        self.phase = Phase::Preread(plan);
+                        self.preread(cx, &plan);
+                        if !self.asked.is_empty() {
                             return Step::Wait;
                         }
                     }
+                    Err(Lost) if self.goes_on(cx) => {}
                     Err(Lost) => {
-                        request.fail(Status::IOERR);
-                        self.release(cx);
+                        cx.array.unlock_stripe(cx.op);
                         return self.end(cx);
                     }
                 },
-                Phase::Preread if !cx.errors.is_empty() && self.prereads() => {
+                Phase::Preread(_) if !self.asked.is_empty() && !cx.errors.is_empty() => {
                     self.bad = self.bad.union(cx.errors);
-                    self.release(cx);
-                    self.phase = Phase::Reserve;
+                    cx.give_back_all();
+                    self.phase = Phase::Plan;
                 }
-                Phase::Preread => {
-                    self.phase = Phase::Upgrade;
-                    if cx.array.upgrade_stripe(cx.op) == Grant::Granted {
-                        if self.commit(cx, &request) {
-                            return Step::Wait;
-                        }
-                        return self.end(cx);
-                    }
-                    return Step::Wait;
+                Phase::Preread(plan) => {
+                    cx.granted = cx.array.upgrade_stripe(cx.op) == Grant::Granted;
+                    self.phase = Phase::Upgrade(plan);
                 }
-                Phase::Upgrade if !cx.granted => return Step::Wait,
-                Phase::Upgrade => {
-                    if self.commit(cx, &request) {
+                Phase::Upgrade(_) if !cx.granted => return Step::Wait,
+                Phase::Upgrade(plan) => {
+                    if self.commit(cx, &plan).is_ok() {
                         return Step::Wait;
                     }
+                    if let Some(writes) = &cx.columns.writes {
+                        writes.fail_all(Status::IOERR);
+                    }
+                    cx.give_back_all();
+                    cx.array.unlock_stripe(cx.op);
                     return self.end(cx);
                 }
-                Phase::Commit => {
-                    cx.op.end_offer();
-                    self.written(cx, &request);
-                    self.release(cx);
-                    self.phase = Phase::Record;
+                Phase::Commit(plan) => {
+                    cx.columns.writes = cx.op.end_offer();
+                    self.written(cx, &plan);
+                    cx.give_back_all();
+                    if self.next_alone(cx) {
+                        continue;
+                    }
+                    if let Some(kept) = cx.columns.kept.take() {
+                        cx.array.put_retained(kept);
+                    }
+                    cx.array.unlock_stripe(cx.op);
+                    self.phase = Phase::Record(plan.kind);
                 }
-                Phase::Record => {
-                    if !cx.array.recorded(cx.op, self.band.stripe, self.missed) {
+                Phase::Record(kind) => {
+                    if !cx.array.recorded(cx.op, self.stripe, self.missed) {
                         return Step::Wait;
                     }
-                    self.trace(cx, &request);
+                    self.trace(cx, kind);
                     return self.end(cx);
                 }
             }
         }
     }
 
-    pub(crate) fn abort(&mut self, cx: &mut Context<'_>) {
+    pub(crate) fn abort(&mut self, cx: &mut Context<'_>, status: Status) {
         cx.array.forget_wait(cx.op);
-        cx.op.end_offer();
+        // From here on nobody joins.
         cx.array.unlock_stripe(cx.op);
-        if matches!(self.phase, Phase::Commit) {
+        if cx.columns.writes.is_none() {
+            cx.columns.writes = cx.op.end_offer().or_else(|| cx.op.take_gathered());
+        }
+        if let Some(writes) = &cx.columns.writes {
+            writes.fail_all(status);
+        }
+        if matches!(self.phase, Phase::Commit(_)) {
             // A write that lands late must not land on what counts as current.
             cx.array.write_failed(cx.left);
-            cx.array.note_torn(self.band.stripe);
+            cx.array.note_torn(self.stripe);
         }
         self.end(cx);
     }
 
-    /// Leaves the region.
+    /// What is kept of the stripe, where more than one entry will be of use: a sequential writer
+    /// begins one.
+    fn take_kept(&self, cx: &Context<'_>) -> Option<Entry> {
+        let writes = cx.columns.writes.as_ref()?;
+        let window = cx.array.max_rows;
+        let base = writes.batch.hull().lo / window.max(1) * window;
+        let kept = cx.array.take_retained(self.stripe, base);
+        if writes.batch.is_full(window) {
+            // None of it is old data any more.
+            kept.into_iter().for_each(|kept| cx.array.drop_entry(kept));
+            return None;
+        }
+        let begins = writes.sequential && cx.array.geometry.level().has_parity();
+        match kept {
+            None if begins => cx.array.new_retained(self.stripe, base),
+            kept => kept,
+        }
+    }
+
+    /// Leaves the region. Unless it was put back, what was kept of the stripe is forgotten.
     fn end(&mut self, cx: &mut Context<'_>) -> Step {
+        if let Some(kept) = cx.columns.kept.take() {
+            cx.array.drop_entry(kept);
+        }
         if core::mem::take(&mut self.admitted) {
-            cx.array.end_write(self.band.stripe);
+            cx.array.end_write(self.stripe);
         }
         Step::Done
     }
 
-    /// Whether the plan reads anything first.
-    fn prereads(&self) -> bool {
-        self.plan.is_some_and(|plan| !plan.preread.is_empty())
+    fn plan(&mut self, cx: &Context<'_>) -> Result<WritePlan, Lost> {
+        let writes = cx.columns.writes.as_ref().ok_or(Lost)?;
+        // Before the view, and with the stripe held: a recovery that passes it later sees this write.
+        self.in_work |= cx.array.in_work(self.stripe);
+        let view = cx.array.view(self.stripe);
+        self.unusable = cx.array.geometry.all_slots().minus(view.usable);
+        let given = Conditions {
+            view: View {
+                bad: view.bad.union(self.bad),
+                ..view
+            },
+            at_hand: self.at_hand(cx, writes),
+            can_modify: parity::can_modify(cx.array.geometry.level()),
+        };
+        plan_write(&cx.array.geometry, &writes.batch, &given)
     }
 
-    /// The members to reserve commands for. Only those that the plan of this moment needs: writes
-    /// have nothing to do with a member that hangs elsewhere. The plan made under the lock may
-    /// need others; then all are reserved.
-    fn likely(&self, cx: &Context<'_>) -> SlotSet {
-        let plan = self.decide(cx, &self.view(cx));
-        match plan {
-            Ok(plan) if !self.wide => self.needs(cx, &plan),
-            _ if cx.array.geometry.level() == Level::Raid0 => self.touched(cx),
-            _ => cx.array.geometry.all_slots(),
+    /// The slots whose old blocks need not be read.
+    fn at_hand(&self, cx: &Context<'_>, writes: &Writes) -> SlotSet {
+        let kept = cx.columns.kept.as_ref();
+        kept.map_or(SlotSet::EMPTY, |kept| kept.at_hand(writes.batch.hull()))
+    }
+
+    /// There is no way to write all of it as things are. Unless there was but one write, each is
+    /// tried alone: a block that cannot be read may stand in the way of some of them only. `false`
+    /// when there is nothing more to try.
+    fn goes_on(&mut self, cx: &mut Context<'_>) -> bool {
+        cx.give_back_all();
+        let window = cx.array.max_rows;
+        let writes = cx.columns.writes.as_mut();
+        if writes.is_some_and(|writes| writes.begin_alone(window)) {
+            self.bad = SlotSet::EMPTY;
+            return true;
+        }
+        self.fail(cx);
+        self.next_alone(cx)
+    }
+
+    /// Goes on to the next write, when each is tried alone.
+    fn next_alone(&mut self, cx: &mut Context<'_>) -> bool {
+        let window = cx.array.max_rows;
+        let writes = cx.columns.writes.as_mut();
+        let more = writes.is_some_and(|writes| writes.next_alone(window));
+        if more {
+            self.bad = SlotSet::EMPTY;
+            self.phase = Phase::Plan;
+        }
+        more
+    }
+
+    /// Makes the requests fail whose writes are in work.
+    fn fail(&self, cx: &Context<'_>) {
+        if let Some(writes) = &cx.columns.writes {
+            writes.fail(Status::IOERR);
         }
     }
 
-    fn plan(&mut self, cx: &Context<'_>) -> Result<WritePlan, Lost> {
-        // Before the view, and with the stripe held: a recovery that passes it later sees this write.
-        self.in_work = cx.array.in_work(self.band.stripe);
-        let view = self.view(cx);
-        self.unusable = cx.array.geometry.all_slots().minus(view.usable);
-        self.decide(cx, &view)
-    }
-
-    fn view(&self, cx: &Context<'_>) -> View {
-        let mut view = cx.array.view(self.band.stripe);
-        view.bad = view.bad.union(self.bad);
-        view
-    }
-
-    fn decide(&self, cx: &Context<'_>, view: &View) -> Result<WritePlan, Lost> {
-        let Band {
-            stripe,
-            first,
-            last,
-            ..
-        } = self.band;
-        let geometry = &cx.array.geometry;
-        let can_modify = can_modify(geometry.level());
-        plan_write(geometry, stripe, first, last, view, can_modify)
+    /// Takes what the plan needs; `false` when that is to be waited for. The plan
+    /// is made anew then, since things may have changed.
+    fn reserve(&mut self, cx: &mut Context<'_>, plan: &WritePlan) -> bool {
+        self.reach = self.rows_ahead(cx);
+        if cx.reserve(self.needs(cx, plan), self.reach.len()) {
+            return true;
+        }
+        // Who waits for memory holds none.
+        if let Some(kept) = cx.columns.kept.take() {
+            cx.array.drop_entry(kept);
+        }
+        false
     }
 
     /// The slots of all columns that a plan reads, writes or computes with.
     fn needs(&self, cx: &Context<'_>, plan: &WritePlan) -> SlotSet {
-        plan.preread.union(plan.write).union(self.touched(cx))
-    }
-
-    /// The slots of the data columns the request writes; of RAID-1 all copies.
-    fn touched(&self, cx: &Context<'_>) -> SlotSet {
-        let Band {
-            stripe,
-            first,
-            last,
-            ..
-        } = self.band;
-        cx.array.geometry.data_slots(stripe, first, last)
-    }
-
-    fn preread(&self, cx: &mut Context<'_>, slots: SlotSet) {
-        let at = self.at(cx);
-        for slot in slots.iter() {
-            cx.prepare(slot, CommandOp::Read, at, self.band.rows.len());
-        }
-        let how = Issue {
-            ends_anywhere: false,
-            rescuable: false,
+        let geometry = &cx.array.geometry;
+        let written = match (&cx.columns.writes, plan.kind) {
+            (Some(writes), kind) if kind != WriteKind::Copies => {
+                let columns = 0..geometry.data_columns();
+                let columns = columns.filter(|column| !writes.batch.cover(*column).is_empty());
+                let slots = columns.map(|column| geometry.slot_of_data(self.stripe, column));
+                slots.collect()
+            }
+            _ => SlotSet::EMPTY,
         };
-        cx.op.clone().issue(cx, slots, how);
+        let computed = plan.old.union(plan.decode);
+        computed.union(plan.write).union(written)
     }
 
-    fn at(&self, cx: &Context<'_>) -> Sector {
-        cx.array
-            .geometry
-            .member_sector(self.band.stripe, self.band.rows.lo)
-    }
-
-    /// Computes and issues the writes; `false` when that failed.
-    fn commit(&mut self, cx: &mut Context<'_>, request: &Request) -> bool {
-        let Some(plan) = self.plan else { return false };
-        if self.compute(cx, request, &plan).is_err() {
-            request.fail(Status::IOERR);
-            self.release(cx);
-            return false;
+    /// Gets the old blocks that the plan needs; those in [`Self::asked`] are on their way then.
+    fn preread(&mut self, cx: &mut Context<'_>, plan: &WritePlan) {
+        self.asked = SlotSet::EMPTY;
+        for slot in plan.old.iter() {
+            if self.copy_kept(cx, plan, slot).is_err() {
+                let rows = self.rows_to_read(cx, plan, slot);
+                self.prepare(cx, slot, CommandOp::Read, rows);
+                self.asked.insert(slot);
+            }
         }
-        let at = self.at(cx);
+        if !self.asked.is_empty() {
+            cx.op.clone().issue(cx, self.asked, Issue::default());
+        }
+    }
+
+    /// Takes the old blocks of a slot from what is kept of the stripe, if they are there.
+    fn copy_kept(&self, cx: &mut Context<'_>, plan: &WritePlan, slot: Slot) -> Result {
+        let columns = &mut *cx.columns;
+        let writes = columns.writes.as_ref().ok_or(EIO)?;
+        let kept = columns.kept.as_ref().ok_or(EIO)?;
+        let hull = writes.batch.hull();
+        if !kept.at_hand(hull).contains(slot) {
+            return Err(ENODATA);
+        }
+        let rows = old_rows(&cx.array.geometry, &writes.batch, plan.kind, slot);
+        let cmd = columns.commands.get_mut(slot.index());
+        let cmd = cmd.and_then(Option::as_mut).ok_or(EIO)?;
+        kept.copy_to(slot, rows, &mut cmd.buf, hull.lo)
+    }
+
+    /// The rows of a slot to read: as many as there is room for.
+    fn rows_to_read(&self, cx: &Context<'_>, plan: &WritePlan, slot: Slot) -> Rows {
+        let Some(writes) = &cx.columns.writes else {
+            return Rows::NONE;
+        };
+        let rows = old_rows(&cx.array.geometry, &writes.batch, plan.kind, slot);
+        match rows.hi == writes.batch.hull().hi {
+            true => Rows {
+                hi: self.reach.hi,
+                ..rows
+            },
+            false => rows,
+        }
+    }
+
+    /// The rows to have room for: for a sequential writer those that come next as well.
+    fn rows_ahead(&self, cx: &Context<'_>) -> Rows {
+        let Some(writes) = &cx.columns.writes else {
+            return Rows::NONE;
+        };
+        let (hull, window) = (writes.batch.hull(), cx.array.max_rows.max(1));
+        let ahead = cx.columns.kept.is_some() && writes.sequential;
+        match ahead {
+            true => Rows {
+                hi: (hull.lo / window + 1) * window,
+                ..hull
+            },
+            false => hull,
+        }
+    }
+
+    /// Keeps the blocks of `slots`, in the rows that `rows` gives.
+    fn keep(
+        &self,
+        cx: &mut Context<'_>,
+        slots: SlotSet,
+        rows: impl Fn(&Context<'_>, Slot) -> Rows,
+    ) {
+        let Some(mut kept) = cx.columns.kept.take() else {
+            return;
+        };
+        let base = cx.columns.writes.as_ref().map_or(0, |w| w.batch.hull().lo);
+        for slot in slots.iter() {
+            let rows = rows(cx, slot);
+            cx.array.retain(&mut kept, cx.columns, slot, rows, base);
+        }
+        cx.columns.kept = Some(kept);
+    }
+
+    /// Sets what the command of `slot` is to do with `rows` of its buffer.
+    fn prepare(&self, cx: &mut Context<'_>, slot: Slot, op: CommandOp, rows: Rows) {
+        let Some(writes) = &cx.columns.writes else {
+            return;
+        };
+        let offset = rows.lo.saturating_sub(writes.batch.hull().lo);
+        let at = cx.array.geometry.member_sector(self.stripe, rows.lo);
+        cx.prepare(slot, op, at, rows.len());
+        if let Some(cmd) = cx.columns.get_mut(slot) {
+            cmd.ctx.io.buf_off = offset as usize * 512;
+        }
+    }
+
+    /// Computes and issues the writes.
+    fn commit(&mut self, cx: &mut Context<'_>, plan: &WritePlan) -> Result {
+        self.keep(cx, self.asked, |cx, slot| self.rows_to_read(cx, plan, slot));
+        let writes = cx.columns.writes.take().ok_or(EIO)?;
+        let computed = self.compute(cx, &writes, plan);
+        cx.columns.writes = Some(writes);
+        computed?;
         for slot in plan.write.iter() {
-            cx.prepare(slot, CommandOp::Write, at, self.band.rows.len());
+            let Some(writes) = &cx.columns.writes else {
+                continue;
+            };
+            let rows = new_rows(&cx.array.geometry, &writes.batch, slot);
+            self.prepare(cx, slot, CommandOp::Write, rows);
         }
         cx.keep_only(plan.write);
-        self.phase = Phase::Commit;
-        cx.array.offer_commit(cx.op, request, self.band);
-        let how = Issue {
-            ends_anywhere: false,
-            rescuable: false,
-        };
-        cx.op.clone().issue(cx, plan.write, how);
-        true
+        self.phase = Phase::Commit(*plan);
+        cx.offer_commit();
+        cx.op.clone().issue(cx, plan.write, Issue::default());
+        Ok(())
     }
 
     /// Puts the new data and the new parity into the columns.
-    fn compute(&self, cx: &mut Context<'_>, request: &Request, plan: &WritePlan) -> Result {
-        let len = self.band.rows.len() as usize * 512;
-        let range = ByteRange::new(0, len)?;
-        let (array, touched) = (cx.array, self.touched(cx));
-        let parity = array.parity(self.band.stripe);
+    fn compute(&self, cx: &mut Context<'_>, writes: &Writes, plan: &WritePlan) -> Result {
+        let array = cx.array.clone();
+        let parity = array.parity(self.stripe);
+        let batch = &writes.batch;
+        let all_parity = array
+            .geometry
+            .parity_slots(self.stripe)
+            .intersect(plan.write);
+        let range = |rows: Rows| {
+            let base = batch.hull().lo;
+            ByteRange::new(
+                rows.lo.saturating_sub(base) as usize * 512,
+                rows.len() as usize * 512,
+            )
+        };
         match plan.kind {
-            WriteKind::Copies => self.fill_copies(cx, request, plan.write, len),
-            WriteKind::Plain | WriteKind::DataOnly => self.fill(cx, request, len),
+            WriteKind::Copies => self.fill_copies(cx, writes, plan.write),
+            WriteKind::Plain | WriteKind::DataOnly => self.fill(cx, writes),
             WriteKind::Full | WriteKind::Reconstruct => {
-                self.fill(cx, request, len)?;
-                parity.generate(cx.columns, plan.write, range)
+                self.fill(cx, writes)?;
+                parity.generate(cx.columns, all_parity, range(batch.hull())?)
+            }
+            WriteKind::Rebuild => {
+                for rows in batch.ends().into_iter().filter(|rows| !rows.is_empty()) {
+                    parity.recover(cx.columns, plan.decode, plan.old, range(rows)?)?;
+                }
+                self.fill(cx, writes)?;
+                parity.generate(cx.columns, all_parity, range(batch.hull())?)
             }
             WriteKind::Modify => {
-                parity.remove(cx.columns, touched, plan.write, range)?;
-                self.fill(cx, request, len)?;
-                parity.add(cx.columns, touched, plan.write, range)
+                self.each_written(cx, writes, |columns, slot, rows| {
+                    parity.remove(columns, slot, all_parity, range(rows)?)
+                })?;
+                self.fill(cx, writes)?;
+                self.each_written(cx, writes, |columns, slot, rows| {
+                    parity.add(columns, slot, all_parity, range(rows)?)
+                })?;
+                match batch.core().is_empty() {
+                    true => Ok(()),
+                    false => parity.generate(cx.columns, all_parity, range(batch.core())?),
+                }
             }
         }
     }
 
-    /// Copies the request's data into the columns it writes.
-    ///
-    /// Once, and members are written from the copy: users change pages under direct I/O, and
-    /// parity has to match what is written.
-    fn fill(&self, cx: &mut Context<'_>, request: &Request, len: usize) -> Result {
-        for column in self.band.first..=self.band.last {
-            let slot = cx.array.geometry.slot_of_data(self.band.stripe, column);
-            self.fill_one(cx, request, column, slot, len)?;
+    /// Runs `change` on what is written of each column outside the core.
+    fn each_written(
+        &self,
+        cx: &mut Context<'_>,
+        writes: &Writes,
+        mut change: impl FnMut(&mut crate::op::Columns, SlotSet, Rows) -> Result,
+    ) -> Result {
+        for column in 0..cx.array.geometry.data_columns() {
+            let slot = cx.array.geometry.slot_of_data(self.stripe, column);
+            for end in writes.batch.ends() {
+                let rows = writes.batch.cover(column).common(end);
+                if !rows.is_empty() {
+                    change(cx.columns, SlotSet::single(slot), rows)?;
+                }
+            }
         }
         Ok(())
     }
 
-    fn fill_copies(
-        &self,
-        cx: &mut Context<'_>,
-        request: &Request,
-        slots: SlotSet,
-        len: usize,
-    ) -> Result {
+    /// Copies the new data into the columns it is for.
+    fn fill(&self, cx: &mut Context<'_>, writes: &Writes) -> Result {
+        let geometry = cx.array.geometry;
+        for column in 0..geometry.data_columns() {
+            if !writes.batch.cover(column).is_empty() {
+                let slot = geometry.slot_of_data(self.stripe, column);
+                let cmd = cx.columns.get_mut(slot).ok_or(EIO)?;
+                writes.fill(&geometry, column, &mut cmd.buf)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fill_copies(&self, cx: &mut Context<'_>, writes: &Writes, slots: SlotSet) -> Result {
         for slot in slots.iter() {
-            self.fill_one(cx, request, 0, slot, len)?;
+            let cmd = cx.columns.get_mut(slot).ok_or(EIO)?;
+            writes.fill(&cx.array.geometry, 0, &mut cmd.buf)?;
         }
         Ok(())
-    }
-
-    fn fill_one(
-        &self,
-        cx: &mut Context<'_>,
-        request: &Request,
-        column: u8,
-        slot: Slot,
-        len: usize,
-    ) -> Result {
-        let start = Sector::new(request.sector());
-        let offset = self.band.request_offset(&cx.array.geometry, start, column);
-        let offset = offset.ok_or(EIO)?.get() as usize * 512;
-        let cmd = cx.columns.get_mut(slot).ok_or(EIO)?;
-        request.copy_to_buf(offset, &mut cmd.buf, 0, len)
     }
 
     /// Looks at how the writes went.
-    fn written(&mut self, cx: &mut Context<'_>, request: &Request) {
+    fn written(&mut self, cx: &mut Context<'_>, plan: &WritePlan) {
         let failed = cx.errors;
+        if failed.is_empty() {
+            self.keep(cx, plan.write, |cx, slot| {
+                let writes = cx.columns.writes.as_ref();
+                writes.map_or(Rows::NONE, |writes| {
+                    new_rows(&cx.array.geometry, &writes.batch, slot)
+                })
+            });
+        } else if let Some(kept) = cx.columns.kept.take() {
+            cx.array.drop_entry(kept);
+        }
         let kept = cx.array.write_failed(failed);
         let without = self.unusable.union(failed).len();
         let too_many = !failed.is_empty() && without > u32::from(cx.array.geometry.parity());
         if !kept.is_empty() || too_many {
             // No redundancy left to do without these members, whoever failed them.
-            request.fail(Status::IOERR);
-            cx.array.note_torn(self.band.stripe);
+            self.fail(cx);
+            cx.array.note_torn(self.stripe);
         }
         let mut news = failed.minus(kept);
         self.missed = self.missed.union(news);
-        if self.in_work || cx.array.in_work(self.band.stripe) {
+        if self.in_work || cx.array.in_work(self.stripe) {
             news = self.missed;
         }
-        cx.array.note_missed(self.band.stripe, news);
+        cx.array.note_missed(self.stripe, news);
     }
 
-    fn release(&self, cx: &mut Context<'_>) {
-        cx.give_back_all();
-        cx.array.unlock_stripe(cx.op);
-    }
-
-    fn trace(&self, cx: &Context<'_>, request: &Request) {
-        let sectors = self.band.rows.len() * u32::from(self.band.columns());
-        let kind = self.plan.map_or("none", |plan| plan.kind.as_str());
-        cx.array
-            .write_done(request, kind, self.band.stripe, sectors);
+    fn trace(&self, cx: &Context<'_>, kind: WriteKind) {
+        let Some(writes) = &cx.columns.writes else {
+            return;
+        };
+        for part in writes.all() {
+            let sectors = part.band.rows.len() * u32::from(part.band.columns());
+            cx.array
+                .write_done(&part.request, kind.as_str(), self.stripe, sectors);
+        }
     }
 }

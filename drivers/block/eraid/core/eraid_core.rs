@@ -25,6 +25,7 @@
 pub mod assembly;
 pub mod badblocks;
 pub mod balance;
+pub mod batch;
 pub mod checkpoint;
 pub mod control;
 pub mod crc32c;

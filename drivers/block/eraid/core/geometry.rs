@@ -75,6 +75,12 @@ impl Level {
         }
     }
 
+    /// Whether there is parity.
+    #[inline]
+    pub const fn has_parity(self) -> bool {
+        self.parity_columns() > 0
+    }
+
     /// Chunks in a stripe that hold parity.
     #[inline]
     const fn parity_columns(self) -> u8 {
@@ -320,6 +326,13 @@ impl Geometry {
         }
     }
 
+    /// The slots that hold parity in `stripe`.
+    #[inline]
+    pub fn parity_slots(&self, stripe: StripeNo) -> SlotSet {
+        let slots = [self.p_slot(stripe), self.q_slot(stripe)];
+        slots.into_iter().flatten().collect()
+    }
+
     /// The slots of the data columns `first` to `last` of `stripe`; for RAID-1 all of its copies.
     #[inline]
     pub fn data_slots(&self, stripe: StripeNo, first: u8, last: u8) -> SlotSet {
@@ -466,6 +479,9 @@ pub struct Rows {
 }
 
 impl Rows {
+    /// No row.
+    pub const NONE: Rows = Rows { lo: 0, hi: 0 };
+
     /// How many rows there are.
     #[inline]
     pub const fn len(self) -> u32 {
@@ -476,6 +492,41 @@ impl Rows {
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.hi <= self.lo
+    }
+
+    /// Whether there is no row between these and `other`, neither being empty.
+    #[inline]
+    pub const fn touches(self, other: Rows) -> bool {
+        self.lo <= other.hi && other.lo <= self.hi
+    }
+
+    /// Whether all rows of `other` are among these.
+    #[inline]
+    pub const fn contains(self, other: Rows) -> bool {
+        other.is_empty() || (self.lo <= other.lo && other.hi <= self.hi)
+    }
+
+    /// The rows of both.
+    #[inline]
+    pub fn common(self, other: Rows) -> Rows {
+        let lo = self.lo.max(other.lo);
+        Rows {
+            lo,
+            hi: self.hi.min(other.hi).max(lo),
+        }
+    }
+
+    /// From the first row of either to the last of either.
+    #[inline]
+    pub fn hull(self, other: Rows) -> Rows {
+        match (self.is_empty(), other.is_empty()) {
+            (true, _) => other,
+            (_, true) => self,
+            (false, false) => Rows {
+                lo: self.lo.min(other.lo),
+                hi: self.hi.max(other.hi),
+            },
+        }
     }
 }
 
@@ -509,6 +560,21 @@ impl Band {
         self.columns() >= geometry.data_columns()
     }
 
+    /// Whether the band touches `column`.
+    #[inline]
+    pub const fn has(&self, column: u8) -> bool {
+        self.first <= column && column <= self.last
+    }
+
+    /// Whether any block of `other` is a block of this band.
+    #[inline]
+    pub fn meets(&self, other: &Band) -> bool {
+        self.stripe == other.stripe
+            && !self.rows.common(other.rows).is_empty()
+            && self.first <= other.last
+            && other.first <= self.last
+    }
+
     /// Whether all blocks of `other` are blocks of this band.
     #[inline]
     pub fn contains(&self, other: &Band) -> bool {
@@ -530,7 +596,7 @@ impl Band {
         start: Sector,
         column: u8,
     ) -> Option<Sectors> {
-        if column < self.first || column > self.last {
+        if !self.has(column) {
             return None;
         }
         geometry

@@ -201,7 +201,7 @@ pub(crate) fn all_data(geom: &Geometry, stripe: StripeNo) -> SlotSet {
 
 /// Takes `count` parity slots of `from`: P rather than Q, but first of all those of `favoured`.
 #[inline]
-fn choose_parity(
+pub(crate) fn choose_parity(
     geom: &Geometry,
     stripe: StripeNo,
     count: u32,

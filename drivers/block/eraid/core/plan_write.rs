@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The write planner: what to read before a write, what to compute, whom to write.
+//! The write planner: what to read before a batch of writes, what to compute, whom to write.
 
-use crate::geometry::{Geometry, Level};
-use crate::plan_read::{all_data, View};
+use crate::batch::Batch;
+use crate::geometry::{Geometry, Level, Role, Rows};
+use crate::plan_read::{all_data, choose_parity, View};
 use crate::regionmap::Init;
-use crate::units::{SlotSet, StripeNo};
+use crate::units::{Slot, SlotSet};
 
 /// How the blocks to write come about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,13 +15,15 @@ pub enum WriteKind {
     Plain,
     /// RAID-1: the new data, on every copy.
     Copies,
-    /// Every column is new; parity is computed from the request alone.
+    /// Every column is new in all rows; parity is computed from the new data alone.
     Full,
     /// Reconstruct-write: parity is computed from the new data and from the old data of the other
     /// columns. Right whatever parity was before.
     Reconstruct,
     /// Read-modify-write: old parity plus old data plus new data. Only as right as parity was.
     Modify,
+    /// Old blocks that cannot be read, or are better not, are decoded first; then as `Reconstruct`.
+    Rebuild,
     /// No parity member is there: the data alone.
     DataOnly,
 }
@@ -34,18 +37,22 @@ impl WriteKind {
             WriteKind::Full => "full",
             WriteKind::Reconstruct => "reconstruct",
             WriteKind::Modify => "modify",
+            WriteKind::Rebuild => "rebuild",
             WriteKind::DataOnly => "data-only",
         }
     }
 }
 
-/// How to write some columns of a stripe.
+/// How to write a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WritePlan {
     /// How the blocks come about.
     pub kind: WriteKind,
-    /// Slots to read first, all rows of the band.
-    pub preread: SlotSet,
+    /// Slots whose old blocks are needed, in the rows of [`old_rows`]: to be read, unless they are
+    /// at hand.
+    pub old: SlotSet,
+    /// Data slots whose old blocks are computed from those of `old`.
+    pub decode: SlotSet,
     /// Slots to write.
     pub write: SlotSet,
     /// Slots that are stale in this region from this write on, because they should have been
@@ -58,130 +65,229 @@ pub struct WritePlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost;
 
-/// Plans a write of the data columns `first` to `last` of `stripe`, in rows where all of them are
-/// written.
+/// What the planner goes by besides the batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Conditions {
+    /// What is known about the members.
+    pub view: View,
+    /// Slots whose old blocks are at hand, in all rows that could be asked for.
+    pub at_hand: SlotSet,
+    /// Whether parity can be modified at all.
+    pub can_modify: bool,
+}
+
+/// Plans a batch of writes.
 ///
 /// A member with an unreadable block is written but never read: the write may cure it.
 ///
 /// Parity:
 /// * all columns written: [`Full`](WriteKind::Full), nothing is read;
 /// * no parity member usable: [`DataOnly`](WriteKind::DataOnly);
-/// * a written member missing: [`Reconstruct`](WriteKind::Reconstruct), its data goes into parity;
-/// * an unwritten member missing: [`Modify`](WriteKind::Modify), parity goes on standing for it;
-/// * else what reads no avoided member, then what reads fewer, then `Reconstruct`. `Modify` is out
-///   while parity may not match the data (region not filled, or `need_sync`).
+/// * else what reads no avoided member, then what reads fewer, then `Reconstruct`, then `Modify`,
+///   then `Rebuild`. Old blocks at hand count as not read.
 ///
-/// `Modify` in a region that is not filled updates a parity that may never have matched. That is
-/// right as long as the missing member's block is what parity says it is, so the member becomes
-/// stale: it must be rebuilt before it is used again. In a `need_sync` region the resync recomputes
-/// parity from the data and nothing more is needed.
-///
-/// `can_modify` is false where the machine cannot do `Modify`.
+/// `Modify` and `Rebuild` trust the old parity. Where it may never have matched the data (region
+/// not filled) they are used only when a member is missing or unreadable and nothing else works,
+/// `Modify` with one parity, `Rebuild` with two, which it makes agree. That is right as long as the
+/// missing member's block is what parity says it is, so the member becomes stale: it must be
+/// rebuilt before it is used again. While parity is known not to match (`need_sync`) nothing is
+/// decoded, and what `Modify` does to parity the resync does again from the data.
 ///
 /// # Errors
 ///
 /// [`Lost`] when more members than the parity are unusable; when unreadable blocks on top of
 /// unusable members leave no way to compute parity; when data would be kept by parity alone while
-/// nothing may be decoded (`need_sync`), because it could not be read back. RAID-6 needs a decode
-/// before the write in two more cases, which are lost here: one written and one unwritten data
-/// block missing, and an unwritten one missing while P and Q may not agree on it.
-pub fn plan_write(
+/// nothing may be decoded (`need_sync`), because it could not be read back.
+pub fn plan_write<S>(
     geom: &Geometry,
-    stripe: StripeNo,
-    first: u8,
-    last: u8,
-    view: &View,
-    can_modify: bool,
-) -> Result<WritePlan, Lost> {
-    let touched = geom.data_slots(stripe, first, last);
+    batch: &Batch<S>,
+    given: &Conditions,
+) -> Result<WritePlan, Lost>
+where
+    S: AsRef<[Rows]> + AsMut<[Rows]>,
+{
+    let view = &given.view;
+    let touched = match geom.level() {
+        Level::Raid1 => geom.all_slots(),
+        _ => batch.slots(geom, |cover| cover),
+    };
     match geom.level() {
         Level::Raid0 if touched.is_subset(view.usable) => {
-            Ok(without_preread(WriteKind::Plain, touched, view))
+            Ok(without_old(WriteKind::Plain, touched, view))
         }
         Level::Raid1 if !touched.intersect(view.usable).is_empty() => {
-            Ok(without_preread(WriteKind::Copies, touched, view))
+            Ok(without_old(WriteKind::Copies, touched, view))
         }
         Level::Raid0 | Level::Raid1 => Err(Lost),
-        Level::Raid5 | Level::Raid6 => plan_parity(geom, stripe, touched, view, can_modify),
+        Level::Raid5 | Level::Raid6 => plan_parity(geom, batch, touched, given),
+    }
+}
+
+/// The rows of which a plan of `kind` needs the old blocks of `slot`; with all between them.
+pub fn old_rows<S>(geom: &Geometry, batch: &Batch<S>, kind: WriteKind, slot: Slot) -> Rows
+where
+    S: AsRef<[Rows]> + AsMut<[Rows]>,
+{
+    let cover = match geom.role(batch.stripe(), slot) {
+        Role::Data(column) => Some(batch.cover(column)),
+        Role::P | Role::Q | Role::Copy => None,
+    };
+    match (kind, cover) {
+        (WriteKind::Reconstruct, Some(cover)) => batch.unwritten(cover),
+        (WriteKind::Modify, Some(cover)) => batch.written_outside_core(cover),
+        (WriteKind::Modify, None) | (WriteKind::Rebuild, _) => batch.outside_core(),
+        _ => Rows::NONE,
+    }
+}
+
+/// The rows in which a batch writes `slot`: where parity is, all of the hull.
+pub fn new_rows<S>(geom: &Geometry, batch: &Batch<S>, slot: Slot) -> Rows
+where
+    S: AsRef<[Rows]> + AsMut<[Rows]>,
+{
+    match geom.role(batch.stripe(), slot) {
+        Role::Data(column) => batch.cover(column),
+        Role::P | Role::Q | Role::Copy => batch.hull(),
     }
 }
 
 /// A plan that writes what it can of `targets` and reads nothing.
 #[inline]
-fn without_preread(kind: WriteKind, targets: SlotSet, view: &View) -> WritePlan {
+fn without_old(kind: WriteKind, targets: SlotSet, view: &View) -> WritePlan {
     WritePlan {
         kind,
-        preread: SlotSet::EMPTY,
+        old: SlotSet::EMPTY,
+        decode: SlotSet::EMPTY,
         write: targets.intersect(view.usable),
         missed: targets.minus(view.usable),
     }
 }
 
-/// Plans a write of a level with parity.
-fn plan_parity(
+/// Plans a batch of a level with parity.
+fn plan_parity<S>(
     geom: &Geometry,
-    stripe: StripeNo,
+    batch: &Batch<S>,
     touched: SlotSet,
-    view: &View,
-    can_modify: bool,
-) -> Result<WritePlan, Lost> {
+    given: &Conditions,
+) -> Result<WritePlan, Lost>
+where
+    S: AsRef<[Rows]> + AsMut<[Rows]>,
+{
+    let view = &given.view;
     let unusable = geom.all_slots().minus(view.usable);
     let unreadable_after = view.region.need_sync && !touched.is_subset(view.usable);
     if unusable.len() > u32::from(geom.parity()) || unreadable_after {
         return Err(Lost);
     }
-    let data = all_data(geom, stripe);
-    let parity = geom.all_slots().minus(data);
-    let live_parity = parity.intersect(view.usable);
+    let parity = geom.parity_slots(batch.stripe());
     let targets = touched.union(parity);
-    if live_parity.is_empty() {
-        return Ok(without_preread(WriteKind::DataOnly, targets, view));
+    if parity.intersect(view.usable).is_empty() {
+        return Ok(without_old(WriteKind::DataOnly, targets, view));
     }
-    if touched == data {
-        return Ok(without_preread(WriteKind::Full, targets, view));
+    if batch.outside_core().is_empty() {
+        return Ok(without_old(WriteKind::Full, targets, view));
     }
-
-    let others = data.minus(touched);
-    let old = touched.union(live_parity);
-    let can_reconstruct = others.is_subset(view.readable());
-    let can_modify = can_modify && old.is_subset(view.readable());
-    let vouched = view.region.init == Init::Full && !view.region.need_sync;
-    let modify = if can_reconstruct {
-        can_modify && vouched && prefer_modify(old, others, view.avoid)
-    } else if can_modify && (vouched || geom.parity() == 1) {
-        true
-    } else {
-        return Err(Lost);
+    let base = without_old(WriteKind::Reconstruct, targets, view);
+    let ways = [
+        reconstruct(geom, batch, view, base),
+        modify(geom, batch, given, base),
+        rebuild(geom, batch, view, view.readable().minus(view.avoid), base),
+        rebuild(geom, batch, view, view.readable(), base),
+    ];
+    let cost = |plan: &WritePlan| {
+        let read = plan.old.minus(given.at_hand);
+        let avoided = !read.intersect(view.avoid).is_empty();
+        (!plan.missed.is_subset(base.missed), avoided, read.len())
     };
-    let plan = without_preread(WriteKind::Reconstruct, targets, view);
-    Ok(if modify {
-        WritePlan {
-            kind: WriteKind::Modify,
-            preread: old,
-            missed: plan.missed.union(unvouched(others, view)),
-            ..plan
-        }
-    } else {
-        WritePlan {
-            preread: others,
-            ..plan
-        }
+    ways.into_iter().flatten().min_by_key(cost).ok_or(Lost)
+}
+
+/// From the old data of what is not written.
+fn reconstruct<S>(
+    geom: &Geometry,
+    batch: &Batch<S>,
+    view: &View,
+    base: WritePlan,
+) -> Option<WritePlan>
+where
+    S: AsRef<[Rows]> + AsMut<[Rows]>,
+{
+    let old = batch.slots(geom, |cover| batch.unwritten(cover));
+    old.is_subset(view.readable())
+        .then_some(WritePlan { old, ..base })
+}
+
+/// From the old parity and the old data of what is written.
+fn modify<S>(
+    geom: &Geometry,
+    batch: &Batch<S>,
+    given: &Conditions,
+    base: WritePlan,
+) -> Option<WritePlan>
+where
+    S: AsRef<[Rows]> + AsMut<[Rows]>,
+{
+    let view = &given.view;
+    let stripe = batch.stripe();
+    let parity = geom.parity_slots(stripe);
+    let written = batch.slots(geom, |cover| batch.written_outside_core(cover));
+    let old = written.union(parity.intersect(view.usable));
+    let others = batch.slots(geom, |cover| batch.unwritten(cover));
+    let blind = others.minus(view.readable());
+    // Unless something is missing, reconstructing makes parity right.
+    let trusted =
+        is_vouched(view) || !blind.is_empty() && (view.region.need_sync || geom.parity() == 1);
+    let possible = given.can_modify && trusted && old.is_subset(view.readable());
+    possible.then_some(WritePlan {
+        kind: WriteKind::Modify,
+        old,
+        missed: base.missed.union(unvouched(blind, view)),
+        ..base
     })
 }
 
-/// Whether reading `old` is better than reading `others`.
-#[inline]
-fn prefer_modify(old: SlotSet, others: SlotSet, avoid: SlotSet) -> bool {
-    let cost = |read: SlotSet| (!read.intersect(avoid).is_empty(), read.len());
-    cost(old) < cost(others)
+/// From all data, of which what is not among `from` is decoded.
+fn rebuild<S>(
+    geom: &Geometry,
+    batch: &Batch<S>,
+    view: &View,
+    from: SlotSet,
+    base: WritePlan,
+) -> Option<WritePlan>
+where
+    S: AsRef<[Rows]> + AsMut<[Rows]>,
+{
+    let data = all_data(geom, batch.stripe());
+    let decode = data.minus(from);
+    // Where parity may not match, a block that can be read is not computed.
+    let trusted = is_vouched(view) || decode.intersect(view.readable()).is_empty();
+    if view.region.need_sync || decode.is_empty() || !trusted {
+        return None;
+    }
+    let parity = choose_parity(geom, batch.stripe(), decode.len(), from, from)?;
+    let others = batch.slots(geom, |cover| batch.unwritten(cover));
+    Some(WritePlan {
+        kind: WriteKind::Rebuild,
+        old: data.intersect(from).union(parity),
+        decode,
+        missed: base.missed.union(unvouched(decode.intersect(others), view)),
+        ..base
+    })
 }
 
-/// The members of `others` that a read-modify-write makes stale; see [`plan_write`].
+/// Whether parity matches the data for sure.
 #[inline]
-fn unvouched(others: SlotSet, view: &View) -> SlotSet {
+fn is_vouched(view: &View) -> bool {
+    view.region.init == Init::Full && !view.region.need_sync
+}
+
+/// The members of `blind` that are stale once parity alone says what their old blocks are; see
+/// [`plan_write`].
+#[inline]
+fn unvouched(blind: SlotSet, view: &View) -> SlotSet {
     if view.region.init == Init::Full || view.region.need_sync {
         SlotSet::EMPTY
     } else {
-        others.minus(view.readable())
+        blind
     }
 }

@@ -115,6 +115,28 @@ impl RegionState {
         Admit::Go
     }
 
+    /// A write is likely: marks the region ahead of it, so that it need not wait for that. `false`
+    /// when it is marked already, or cannot be.
+    #[inline]
+    pub fn expect_write(&mut self, now: Micros) -> bool {
+        if self.wanted.in_flight || self.discarding.is_some() {
+            return false;
+        }
+        self.last_write = now;
+        self.wanted.in_flight = true;
+        if self.wanted.init == Init::None {
+            self.wanted.init = Init::Partial;
+        }
+        true
+    }
+
+    /// Whether a write waits for the region to be marked.
+    #[inline]
+    pub fn wants_mark(&self) -> bool {
+        let marked = self.durable.in_flight && self.durable.init != Init::None;
+        self.wanted.in_flight && !marked
+    }
+
     /// An admitted write did not reach `slot`, which thereby is stale.
     #[inline]
     pub fn note_missed(&mut self, slot: Slot) {

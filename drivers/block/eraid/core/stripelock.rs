@@ -17,6 +17,9 @@
 //! the end of a commit admits every shared hold that waited: neither side can
 //! starve.
 //!
+//! A write can be known to the table before it asks for its stripe: it *gathers*. Until it has the
+//! stripe, later writes may join it instead of waiting behind it.
+//!
 //! A write in commit can *offer* its data: a shared hold that waits for it may
 //! take what it wants from there, if that has it, instead of waiting on.
 //!
@@ -56,6 +59,8 @@ pub enum Grant {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Idle,
+    /// A write that has not asked for the stripe yet.
+    Gathering,
     WaitShared,
     WaitPreread,
     Shared,
@@ -149,12 +154,53 @@ where
         Some(Self { nodes, buckets })
     }
 
-    /// Asks for a hold of `stripe` for the idle operation `op`.
-    pub fn lock(&mut self, op: u32, stripe: StripeNo, mode: Mode) -> Grant {
-        match self.node(op) {
-            Some(node) if node.state == State::Idle => {}
-            _ => return Grant::Misuse,
+    /// The idle operation `op` is to write to `stripe`, and asks for it later.
+    pub fn gather(&mut self, op: u32, stripe: StripeNo) {
+        if matches!(self.node(op), Some(node) if node.state == State::Idle) {
+            self.append(op, stripe, State::Gathering);
         }
+    }
+
+    /// Calls `join` with the writes of `stripe` that do not have it yet, in the order they came,
+    /// until it returns true, and returns whether it did. Some of them may be other work that
+    /// waits for the stripe as a write does.
+    pub fn find_open(&self, stripe: StripeNo, join: &mut dyn FnMut(u32) -> bool) -> bool {
+        let mut at = self.first(stripe);
+        while let Some(node) = self.node(at) {
+            let open = matches!(node.state, State::Gathering | State::WaitPreread);
+            if node.stripe == stripe && open && join(at) {
+                return true;
+            }
+            at = node.next;
+        }
+        false
+    }
+
+    /// Whether anybody but `op` writes to `stripe`, or is about to.
+    pub fn is_written(&self, stripe: StripeNo, op: Option<u32>) -> bool {
+        let mut at = self.first(stripe);
+        while let Some(node) = self.node(at) {
+            let reads = matches!(node.state, State::Shared | State::WaitShared);
+            if node.stripe == stripe && !reads && Some(at) != op {
+                return true;
+            }
+            at = node.next;
+        }
+        false
+    }
+
+    /// Asks for a hold of `stripe` for the operation `op`, which is idle or, for a preread, gathers.
+    pub fn lock(&mut self, op: u32, stripe: StripeNo, mode: Mode) -> Grant {
+        let gathers = match self.node(op) {
+            Some(node) if node.state == State::Idle => false,
+            Some(node) if node.state == State::Gathering => {
+                if mode != Mode::Preread || node.stripe != stripe {
+                    return Grant::Misuse;
+                }
+                true
+            }
+            _ => return Grant::Misuse,
+        };
         let holders = self.holders(stripe);
         // A free writer's place means that no write waits either: the end of
         // a write hands the place to the next one.
@@ -164,7 +210,10 @@ where
             Mode::Preread if holders.writer.is_some() => (Grant::Queued, State::WaitPreread),
             Mode::Preread => (Grant::Granted, State::Preread),
         };
-        self.append(op, stripe, state);
+        match gathers {
+            true => self.set_state(op, state),
+            false => self.append(op, stripe, state),
+        }
         grant
     }
 
@@ -279,7 +328,7 @@ where
                     State::Preread | State::Upgrading | State::Commit { .. } => {
                         holders.writer = Some((at, node.state));
                     }
-                    State::Idle | State::WaitShared | State::WaitPreread => {}
+                    State::Idle | State::Gathering | State::WaitShared | State::WaitPreread => {}
                 }
             }
             at = node.next;

@@ -5,10 +5,11 @@
 
 mod support;
 
-use eraid_core::geometry::{Geometry, Level, Role};
+use eraid_core::batch::Batch;
+use eraid_core::geometry::{Band, Geometry, Level, Role, Rows};
 use eraid_core::gf;
 use eraid_core::plan_read::{plan_read, ReadPlan, View};
-use eraid_core::plan_write::{plan_write, WriteKind, WritePlan};
+use eraid_core::plan_write::{new_rows, old_rows, plan_write, Conditions, WriteKind, WritePlan};
 use eraid_core::region::{Admit, RegionState, Work};
 use eraid_core::regionmap::Region;
 use eraid_core::units::{Micros, Sectors, Slot, SlotSet, StripeNo};
@@ -210,40 +211,64 @@ impl Array {
     }
 
     /// Whether a plan may be denied.
-    fn may_be_lost(&self, touched: SlotSet, others: SlotSet, view: &View) -> bool {
+    fn may_be_lost(&self, touched: SlotSet, view: &View) -> bool {
         let unusable = self.geom.all_slots().minus(view.usable);
         unusable.len() > u32::from(self.geom.parity())
             || !view.bad.is_empty()
             || (view.region.need_sync && !touched.is_subset(view.usable))
-            // Lacks a decode before the write.
-            || (self.geom.level() == Level::Raid6 && !others.is_subset(view.usable))
     }
 
-    /// Writes the columns and rows with random data. `reach` says which of the device writes get
-    /// through before the power fails, if it does; `failing` members fail theirs.
-    fn write(
-        &mut self,
-        stripe: usize,
-        columns: Range<u8>,
-        rows: Range<usize>,
-        reach: Option<u64>,
-        failing: SlotSet,
-    ) {
+    /// A batch of up to four random writes to a stripe.
+    fn random_batch(&mut self, stripe: usize) -> Batch<Vec<Rows>> {
+        let mut batch = Batch::new(vec![Rows::NONE; usize::from(self.columns())]);
+        for _ in 0..1 + self.random() % 4 {
+            let first = (self.random() % u64::from(self.columns())) as u8;
+            let more = self.random() % u64::from(self.columns() - first);
+            let lo = (self.random() % ROWS as u64) as u32;
+            let rows = self.random() % (ROWS as u64 - u64::from(lo));
+            let band = Band {
+                stripe: StripeNo::new(stripe as u64),
+                rows: Rows {
+                    lo,
+                    hi: lo + 1 + rows as u32,
+                },
+                first,
+                last: first + more as u8,
+            };
+            // Those that leave a gap do not join.
+            let _ = batch.join(&band, ROWS as u32);
+        }
+        batch
+    }
+
+    /// Writes a batch of random data. `reach` says which of the device writes get through before
+    /// the power fails, if it does; `failing` members fail theirs.
+    fn write(&mut self, stripe: usize, reach: Option<u64>, failing: SlotSet) {
+        let batch = self.random_batch(stripe);
+        let hull = batch.hull();
+        let rows = hull.lo as usize..hull.hi as usize;
         let avoid = SlotSet::from_bits(self.random() & self.random());
         let view = self.view(stripe, rows.clone(), avoid);
-        let number = StripeNo::new(stripe as u64);
-        let (first, last) = (columns.start, columns.end - 1);
-        let data = columns_to_slots(&self.geom, stripe, 0..self.columns());
         let touched: SlotSet = if self.geom.level() == Level::Raid1 {
             self.geom.all_slots()
         } else {
-            columns_to_slots(&self.geom, stripe, columns.clone())
-                .into_iter()
-                .collect()
+            let slots = columns_to_slots(&self.geom, stripe, 0..self.columns());
+            let written = (0..)
+                .zip(slots)
+                .filter(|(c, _)| !batch.cover(*c).is_empty());
+            written.map(|(_, slot)| slot).collect()
         };
-        let others = data.iter().copied().collect::<SlotSet>().minus(touched);
-        let Ok(plan) = plan_write(&self.geom, number, first, last, &view, true) else {
-            assert!(self.may_be_lost(touched, others, &view), "{view:?}");
+        let given = Conditions {
+            view,
+            at_hand: SlotSet::from_bits(self.random() & self.random()).intersect(view.readable()),
+            can_modify: self.random() % 4 > 0,
+        };
+        let Ok(plan) = plan_write(&self.geom, &batch, &given) else {
+            let no_way = !given.can_modify && view.region.need_sync;
+            assert!(
+                no_way || self.may_be_lost(touched, &view),
+                "{given:?} {batch:?}"
+            );
             return;
         };
         while self.state.begin_write(Micros::ZERO, plan.missed) == Admit::Wait {
@@ -251,10 +276,13 @@ impl Array {
         }
         for row in rows.clone() {
             let mut new = vec![None; usize::from(self.columns())];
-            for column in columns.clone() {
-                new[usize::from(column)] = Some(self.random() as u8);
+            for (column, new) in (0..).zip(new.iter_mut()) {
+                let cover = batch.cover(column);
+                *new = (cover.lo..cover.hi)
+                    .contains(&(row as u32))
+                    .then_some(self.random() as u8);
             }
-            let blocks = self.compute(stripe, row, &plan, &view, &new);
+            let blocks = self.compute(stripe, row, &batch, &plan, &view, &new);
             for (slot, block) in blocks {
                 let reaches = reach.is_none_or(|bits| bits >> slot.get() & 1 == 1);
                 if reaches && !failing.contains(slot) {
@@ -287,31 +315,38 @@ impl Array {
         self.state.end_write(Micros::ZERO);
     }
 
-    /// The blocks to write, from the preread ones and the new data alone.
+    /// The blocks to write, from the old ones that the plan asks for and the new data alone.
     fn compute(
         &self,
         stripe: usize,
         row: usize,
+        batch: &Batch<Vec<Rows>>,
         plan: &WritePlan,
         view: &View,
         new: &[Option<u8>],
     ) -> Vec<(Slot, u8)> {
-        assert!(plan.preread.is_subset(view.readable()));
+        assert!(plan.old.is_subset(view.readable()));
         assert!(plan.write.is_subset(view.usable));
+        let is_in = |rows: Rows| (rows.lo..rows.hi).contains(&(row as u32));
         let old = |slot: Slot| {
-            assert!(plan.preread.contains(slot), "{plan:?} needs {slot}");
+            let rows = old_rows(&self.geom, batch, plan.kind, slot);
+            assert!(plan.old.contains(slot) && is_in(rows), "{plan:?} {slot}");
             self.disk[stripe][row][slot.index()]
         };
         let slots = columns_to_slots(&self.geom, stripe, 0..self.columns());
-        let whole = |zero: bool| -> Vec<u8> {
-            let pairs = slots.iter().zip(new);
-            pairs
-                .map(|(slot, new)| new.unwrap_or_else(|| if zero { 0 } else { old(*slot) }))
-                .collect()
+        let whole = || -> Vec<u8> {
+            let decoded = (plan.kind == WriteKind::Rebuild && !is_in(batch.core())).then(|| {
+                let _: Vec<u8> = plan.old.iter().map(old).collect();
+                self.solve(stripe, row, plan.old)
+            });
+            let block = |(column, slot): (usize, &Slot)| {
+                new[column]
+                    .unwrap_or_else(|| decoded.as_ref().map_or_else(|| old(*slot), |d| d[column]))
+            };
+            slots.iter().enumerate().map(block).collect()
         };
         let parity = |slot: Slot| match plan.kind {
-            WriteKind::Full | WriteKind::Reconstruct => self.block(stripe, slot, &whole(false)),
-            WriteKind::Modify => {
+            WriteKind::Modify if !is_in(batch.core()) => {
                 let delta: Vec<u8> = slots
                     .iter()
                     .zip(new)
@@ -319,9 +354,19 @@ impl Array {
                     .collect();
                 old(slot) ^ self.block(stripe, slot, &delta)
             }
+            WriteKind::Full | WriteKind::Reconstruct | WriteKind::Modify | WriteKind::Rebuild => {
+                self.block(stripe, slot, &whole())
+            }
             kind => panic!("{kind:?} writes parity"),
         };
-        let blocks = plan.write.iter().map(|slot| match self.role(stripe, slot) {
+        let written = plan
+            .write
+            .iter()
+            .filter(|slot| match self.role(stripe, *slot) {
+                Role::Copy => true,
+                _ => is_in(new_rows(&self.geom, batch, *slot)),
+            });
+        let blocks = written.map(|slot| match self.role(stripe, slot) {
             Role::Data(column) => (slot, new[usize::from(column)].unwrap()),
             Role::Copy => (slot, new[0].unwrap()),
             Role::P | Role::Q => (slot, parity(slot)),
@@ -455,24 +500,19 @@ impl Array {
         let members = u64::from(self.geom.members());
         let slot = Slot::new((a % members) as u8).unwrap();
         let stripe = (b % STRIPES as u64) as usize;
-        let columns = u64::from(self.columns());
-        let first = a % columns;
-        let last = first + b / 3 % (columns - first);
-        let columns = first as u8..last as u8 + 1;
         let row = (a / 7 % ROWS as u64) as usize;
-        let rows = row..row + 1 + (b / 5) as usize % (ROWS - row);
         match action {
-            0..=5 => self.write(stripe, columns, rows, None, SlotSet::EMPTY),
+            0..=5 => self.write(stripe, None, SlotSet::EMPTY),
             6 => {
                 // The device fails under the write, where that is bearable.
                 let gone = self.absent.union(self.state.view().stale).with(slot);
                 if gone.len() <= u32::from(self.geom.parity()) {
-                    self.write(stripe, columns, rows, None, SlotSet::single(slot));
+                    self.write(stripe, None, SlotSet::single(slot));
                 }
             }
             // RAID-6 after force would need a resync on top of the recovery; it is not offered.
             7 if self.geom.level() != Level::Raid6 => {
-                self.write(stripe, columns, rows, Some(a >> 8), SlotSet::EMPTY);
+                self.write(stripe, Some(a >> 8), SlotSet::EMPTY);
             }
             8 => self.lose(slot),
             9 | 10 => self.absent = SlotSet::EMPTY,

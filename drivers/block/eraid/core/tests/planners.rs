@@ -2,9 +2,10 @@
 
 //! The planners against brute force over all sets of members.
 
-use eraid_core::geometry::{Geometry, Level, Role};
+use eraid_core::batch::Batch;
+use eraid_core::geometry::{Band, Geometry, Level, Role, Rows};
 use eraid_core::plan_read::{plan_read, plan_rebuild, ReadPlan, Rebuild, View};
-use eraid_core::plan_write::{plan_write, WriteKind, WritePlan};
+use eraid_core::plan_write::{old_rows, plan_write, Conditions, Lost, WriteKind, WritePlan};
 use eraid_core::regionmap::{Init, Region};
 use eraid_core::units::{Sectors, Slot, SlotSet, StripeNo};
 
@@ -280,13 +281,44 @@ fn stale_members_are_usable_once_recovered() {
     assert_eq!(usable, set(&[0, 2, 3]));
 }
 
-/// The ways to write that a view allows, by the rules of the documentation, with what they read.
-fn allowed(
+/// Plans a write of all rows of some columns.
+fn plan_columns(
     geom: &Geometry,
     stripe: StripeNo,
-    touched: SlotSet,
+    first: u8,
+    last: u8,
     view: &View,
-) -> Vec<(WriteKind, SlotSet)> {
+) -> Result<WritePlan, Lost> {
+    let rows = Rows { lo: 0, hi: 8 };
+    let mut batch = Batch::new(vec![Rows::NONE; usize::from(geom.data_columns())]);
+    let band = Band {
+        stripe,
+        rows,
+        first,
+        last,
+    };
+    assert!(batch.join(&band, 8));
+    let given = Conditions {
+        view: *view,
+        at_hand: SlotSet::EMPTY,
+        can_modify: true,
+    };
+    let plan = plan_write(geom, &batch, &given);
+    if let Ok(plan) = plan {
+        for slot in plan.old {
+            assert_eq!(old_rows(geom, &batch, plan.kind, slot), rows, "{plan:?}");
+        }
+    }
+    plan
+}
+
+/// A way to write: how, what old blocks it takes, what it decodes, and which members become stale
+/// because they were not vouched for.
+type Way = (WriteKind, SlotSet, SlotSet, SlotSet);
+
+/// The ways to write that a view allows, by the rules of the documentation.
+fn allowed(geom: &Geometry, stripe: StripeNo, touched: SlotSet, view: &View) -> Vec<Way> {
+    let none = SlotSet::EMPTY;
     let (data, parity) = split(geom, stripe);
     let live = parity.intersect(view.usable);
     let readable = view.usable.minus(view.bad);
@@ -294,10 +326,10 @@ fn allowed(
     let only_in_parity = !touched.is_subset(view.usable) && view.region.need_sync;
     match geom.level() {
         Level::Raid0 if touched.is_subset(view.usable) => {
-            return vec![(WriteKind::Plain, SlotSet::EMPTY)]
+            return vec![(WriteKind::Plain, none, none, none)]
         }
         Level::Raid1 if !view.usable.is_empty() => {
-            return vec![(WriteKind::Copies, SlotSet::EMPTY)]
+            return vec![(WriteKind::Copies, none, none, none)]
         }
         Level::Raid0 | Level::Raid1 => return Vec::new(),
         Level::Raid5 | Level::Raid6 => {}
@@ -306,63 +338,79 @@ fn allowed(
         return Vec::new();
     }
     if live.is_empty() {
-        return vec![(WriteKind::DataOnly, SlotSet::EMPTY)];
+        return vec![(WriteKind::DataOnly, none, none, none)];
     }
     if touched == data {
-        return vec![(WriteKind::Full, SlotSet::EMPTY)];
+        return vec![(WriteKind::Full, none, none, none)];
     }
-    let reconstruct = data.minus(touched);
-    let modify = touched.union(live);
-    let can_reconstruct = reconstruct.is_subset(readable);
+    let others = data.minus(touched);
+    let blind = others.minus(readable);
     let vouched = view.region.init == Init::Full && !view.region.need_sync;
+    let full = view.region.init == Init::Full;
+    let stale = |blind: SlotSet| {
+        if full || view.region.need_sync {
+            none
+        } else {
+            blind
+        }
+    };
     let mut ways = Vec::new();
-    if can_reconstruct {
-        ways.push((WriteKind::Reconstruct, reconstruct));
+    if blind.is_empty() {
+        ways.push((WriteKind::Reconstruct, others, none, none));
     }
-    if modify.is_subset(readable) && (vouched || (!can_reconstruct && parity.len() == 1)) {
-        ways.push((WriteKind::Modify, modify));
+    let old = touched.union(live);
+    let one = parity.len() == 1 || view.region.need_sync;
+    if old.is_subset(readable) && (vouched || (!blind.is_empty() && one)) {
+        ways.push((WriteKind::Modify, old, none, stale(blind)));
+    }
+    if view.region.need_sync {
+        return ways;
+    }
+    // Any set of data that is not read, with as many parities.
+    for decode in subsets(geom.members()).filter(|set| set.is_subset(data) && !set.is_empty()) {
+        let read = data.minus(decode);
+        let trusted = vouched || decode.intersect(readable).is_empty();
+        for p in subsets(geom.members()).filter(|set| set.is_subset(parity)) {
+            let fetch = read.union(p);
+            if fetch.is_subset(readable) && p.len() == decode.len() && trusted {
+                let blind = decode.intersect(others);
+                ways.push((WriteKind::Rebuild, fetch, decode, stale(blind)));
+            }
+        }
     }
     ways
 }
 
 /// Checks one write plan against all the ways that are allowed.
 fn check_write(geom: &Geometry, stripe: StripeNo, first: u8, last: u8, view: &View) {
-    let (data, parity) = split(geom, stripe);
+    let (_, parity) = split(geom, stripe);
     let touched = columns(geom, stripe, first, last);
     let ways = allowed(geom, stripe, touched, view);
-    let Ok(plan) = plan_write(geom, stripe, first, last, view, true) else {
+    let Ok(plan) = plan_columns(geom, stripe, first, last, view) else {
         assert!(ways.is_empty(), "lost in spite of {ways:?}: {view:?}");
         return;
     };
-    let WritePlan {
-        kind,
-        preread,
-        write,
-        missed,
-    } = plan;
-    let cost = |read: SlotSet, kind| {
-        let avoided = !read.intersect(view.avoid).is_empty();
-        (avoided, read.len(), kind == WriteKind::Modify)
-    };
-    assert!(
-        ways.contains(&(kind, preread)),
-        "{plan:?} is not allowed: {view:?}"
-    );
-    let best = ways.iter().map(|(kind, read)| cost(*read, *kind)).min();
-    assert_eq!(
-        Some(cost(preread, kind)),
-        best,
-        "{plan:?} {ways:?} {view:?}"
-    );
-
     let targets = touched.union(parity);
-    assert_eq!(write, targets.intersect(view.usable));
-    let mut expected = targets.minus(view.usable);
-    let partial = view.region.init != Init::Full && !view.region.need_sync;
-    if kind == WriteKind::Modify && partial {
-        expected = expected.union(data.minus(touched).minus(view.usable.minus(view.bad)));
-    }
-    assert_eq!(missed, expected, "{plan:?}");
+    assert_eq!(plan.write, targets.intersect(view.usable));
+    let stale = plan.missed.minus(targets.minus(view.usable));
+    assert_eq!(plan.missed.minus(stale), targets.minus(view.usable));
+    let way = ways.iter().find(|way| {
+        let (kind, old, decode, more) = **way;
+        (kind, old, decode) == (plan.kind, plan.old, plan.decode)
+            && more.union(targets.minus(view.usable)) == plan.missed
+    });
+    let way = way.unwrap_or_else(|| panic!("{plan:?} is not allowed: {view:?}"));
+    let cost = |(kind, old, _, more): &Way| {
+        let kind = match kind {
+            WriteKind::Modify => 1,
+            WriteKind::Rebuild => 2,
+            _ => 0,
+        };
+        let more = !more.minus(targets.minus(view.usable)).is_empty();
+        (more, !old.intersect(view.avoid).is_empty(), old.len(), kind)
+    };
+    let best = ways.iter().map(cost).min();
+    assert_eq!(Some(cost(way)), best, "{plan:?} {ways:?} {view:?}");
 }
 
 #[test]
@@ -415,11 +463,8 @@ fn fewer_reads_win_and_a_tie_reconstructs() {
         bad: SlotSet::EMPTY,
         region: Region::CLEAN,
     };
-    let kind = |first, last, view: &View| {
-        plan_write(&geom, stripe, first, last, view, true)
-            .unwrap()
-            .kind
-    };
+    let kind =
+        |first, last, view: &View| plan_columns(&geom, stripe, first, last, view).unwrap().kind;
     assert_eq!(
         kind(0, 0, &view),
         WriteKind::Modify,
@@ -439,33 +484,19 @@ fn fewer_reads_win_and_a_tie_reconstructs() {
         ..view
     };
     assert_eq!(kind(0, 0, &partial), WriteKind::Reconstruct);
-    let six = geometry(Level::Raid6, 8);
-    let view = View {
-        usable: six.all_slots(),
-        ..view
-    };
-    let kind = |can_modify| {
-        plan_write(&six, stripe, 0, 0, &view, can_modify)
-            .unwrap()
-            .kind
-    };
-    assert_eq!(kind(true), WriteKind::Modify, "3 reads rather than 5");
-    assert_eq!(kind(false), WriteKind::Reconstruct, "no other way");
     let four = geometry(Level::Raid5, 4);
     let view = View {
         usable: four.all_slots(),
         ..view
     };
-    let plan = plan_write(&four, stripe, 0, 0, &view, true).unwrap();
+    let plan = plan_columns(&four, stripe, 0, 0, &view).unwrap();
     assert_eq!(plan.kind, WriteKind::Reconstruct, "2 reads each");
     let avoided = View {
         avoid: SlotSet::single(four.slot_of_data(stripe, 2)),
         ..view
     };
     assert_eq!(
-        plan_write(&four, stripe, 0, 0, &avoided, true)
-            .unwrap()
-            .kind,
+        plan_columns(&four, stripe, 0, 0, &avoided).unwrap().kind,
         WriteKind::Modify
     );
 }

@@ -258,6 +258,10 @@ impl Sim {
             10 | 11 => self.clear(),
             12 => self.sync(),
             13 | 14 => self.discard(),
+            15 => {
+                let marked = self.state.view().in_flight;
+                assert!(!(self.state.expect_write(Micros::new(self.now)) && marked));
+            }
             _ => self.now += 7,
         }
     }
@@ -269,7 +273,7 @@ proptest! {
     #[test]
     fn a_crash_at_any_step_forgets_nothing(
         init in 0u8..3,
-        actions in prop::collection::vec((0u8..17, 0u64..8, 0..COPIES), 1..200),
+        actions in prop::collection::vec((0u8..18, 0u64..8, 0..COPIES), 1..200),
     ) {
         let init = [Init::None, Init::Partial, Init::Full][usize::from(init)];
         let mut sim = Sim::new(Region { init, ..Region::NEW });
@@ -284,7 +288,7 @@ proptest! {
     #[test]
     fn a_write_is_admitted_after_two_map_writes_and_cleared_when_idle(
         init in 0u8..3,
-        actions in prop::collection::vec((0u8..17, 0u64..4, 0..COPIES), 0..100),
+        actions in prop::collection::vec((0u8..18, 0u64..4, 0..COPIES), 0..100),
         missed in 0u64..8,
     ) {
         let init = [Init::None, Init::Partial, Init::Full][usize::from(init)];
@@ -336,6 +340,31 @@ proptest! {
 fn persist(state: &mut RegionState) {
     let written = state.begin_persist();
     state.persisted(written);
+}
+
+#[test]
+fn an_expected_write_waits_for_nothing() {
+    let mut state = RegionState::loaded(Region::NEW);
+    assert!(!state.wants_mark());
+    assert!(state.expect_write(Micros::new(5)));
+    assert!(!state.expect_write(Micros::new(5)));
+    assert!(state.wants_mark() && state.needs_persist());
+    assert!(state.try_clear(Micros::new(14), IDLE).is_none());
+    persist(&mut state);
+    assert!(!state.wants_mark());
+    assert_eq!(
+        state.begin_write(Micros::new(20), SlotSet::EMPTY),
+        Admit::Go
+    );
+    state.end_write(Micros::new(21));
+    // One that never comes does not keep the region marked.
+    let mut state = RegionState::loaded(Region::CLEAN);
+    assert!(state.expect_write(Micros::new(5)));
+    persist(&mut state);
+    let ticket = state.try_clear(Micros::new(15), IDLE).unwrap();
+    assert!(state.finish_clear(ticket));
+    persist(&mut state);
+    assert_eq!(state.view(), Region::CLEAN);
 }
 
 #[test]

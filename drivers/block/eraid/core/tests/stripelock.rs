@@ -19,6 +19,7 @@ fn locks(buckets: usize) -> Locks {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
+    Gathering,
     WaitShared,
     WaitPreread,
     Shared,
@@ -61,7 +62,7 @@ impl Model {
                         .any(|o| o.1 == stripe && o.2 == State::WaitPreread)
             }
             State::Upgrading => !self.any(stripe, &[State::Shared]),
-            State::Shared | State::Preread | State::Commit => false,
+            State::Gathering | State::Shared | State::Preread | State::Commit => false,
         }
     }
 
@@ -102,6 +103,44 @@ impl Model {
     }
 }
 
+/// The writes that can be joined, and whether a stripe is written at all.
+fn check_open(locks: &Locks, model: &Model, stripe: u64, but: u32) {
+    let of_stripe = |o: &&(u32, u64, State)| o.1 == stripe;
+    let open = [State::Gathering, State::WaitPreread];
+    let open = model
+        .ops
+        .iter()
+        .filter(of_stripe)
+        .filter(|o| open.contains(&o.2));
+    let open: Vec<u32> = open.map(|o| o.0).collect();
+    let mut asked = Vec::new();
+    let stripe = StripeNo::new(stripe);
+    let joined = locks.find_open(stripe, &mut |op| {
+        asked.push(op);
+        op == but
+    });
+    assert_eq!(joined, open.contains(&but));
+    let until = open
+        .iter()
+        .position(|op| *op == but)
+        .map_or(open.len(), |at| at + 1);
+    assert_eq!(asked, open[..until]);
+    let reads = [State::Shared, State::WaitShared];
+    let mut writes = model
+        .ops
+        .iter()
+        .filter(of_stripe)
+        .filter(|o| !reads.contains(&o.2));
+    assert_eq!(
+        locks.is_written(stripe, None),
+        writes.clone().next().is_some()
+    );
+    assert_eq!(
+        locks.is_written(stripe, Some(but)),
+        writes.any(|o| o.0 != but)
+    );
+}
+
 /// Performs one action on both, and compares what they say.
 fn step(locks: &mut Locks, model: &mut Model, action: u8, op: u32, stripe: u64) {
     let known = model.state(op);
@@ -110,11 +149,18 @@ fn step(locks: &mut Locks, model: &mut Model, action: u8, op: u32, stripe: u64) 
         0 | 1 => {
             let mode = [Mode::Shared, Mode::Preread][usize::from(action)];
             let grant = locks.lock(op, StripeNo::new(stripe), mode);
-            if known.is_none() {
-                let state = [State::WaitShared, State::WaitPreread][usize::from(action)];
+            let gathers = model
+                .ops
+                .iter()
+                .position(|o| *o == (op, stripe, State::Gathering));
+            let gathers = gathers.filter(|_| mode == Mode::Preread);
+            let state = [State::WaitShared, State::WaitPreread][usize::from(action)];
+            if let Some(index) = gathers {
+                model.ops[index].2 = state;
+            } else if known.is_none() {
                 model.ops.push((op, stripe, state));
             }
-            (known.is_none(), grant)
+            (known.is_none() || gathers.is_some(), grant)
         }
         2 => {
             let grant = locks.upgrade(op);
@@ -136,6 +182,13 @@ fn step(locks: &mut Locks, model: &mut Model, action: u8, op: u32, stripe: u64) 
                 expected.extend(model.ops.iter().filter(waits).map(|o| o.0));
             }
             assert_eq!(waiting, expected, "offer of {op}, was {known:?}");
+            return;
+        }
+        4 => {
+            locks.gather(op, StripeNo::new(stripe));
+            if known.is_none() {
+                model.ops.push((op, stripe, State::Gathering));
+            }
             return;
         }
         _ => {
@@ -165,7 +218,7 @@ proptest! {
     #[test]
     fn behaves_as_the_model(
         buckets in 0u32..4,
-        actions in prop::collection::vec((0u8..5, 0..OPS, 0..STRIPES), 1..300),
+        actions in prop::collection::vec((0u8..6, 0..OPS, 0..STRIPES), 1..300),
     ) {
         let mut locks = locks(1 << buckets);
         let mut model = Model::default();
@@ -179,6 +232,7 @@ proptest! {
                 assert_eq!(now.is_none(), model.any(s, &[State::Commit]));
                 let mut offers = model.ops.iter().filter(|o| o.1 == s && model.offered.contains(&o.0));
                 assert_eq!(locks.offered(StripeNo::new(s)), offers.next().map(|o| o.0));
+                check_open(&locks, &model, s, op);
                 if model.commits[s as usize] != commits[s as usize] {
                     assert_ne!(now, before[s as usize], "a commit must show");
                 }
@@ -188,7 +242,7 @@ proptest! {
         while let Some((op, ..)) = model.ops.iter().copied().find(|o| {
             !matches!(o.2, State::WaitShared | State::WaitPreread | State::Upgrading)
         }) {
-            step(&mut locks, &mut model, 4, op, 0);
+            step(&mut locks, &mut model, 5, op, 0);
         }
         assert!(model.ops.is_empty(), "left over: {:?}", model.ops);
     }
