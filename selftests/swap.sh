@@ -60,7 +60,10 @@ parity() {
 	t_is "$(grep '^commands' "$A/status")" "$pool" pool_says_the_same
 	swap_on r5
 	pressure r5 15 /dev/m1
+	# What was written last is retained until there is a reason not to.
+	t_run r5_discard blkdiscard -f "$NODE"
 	t_run r5_pool_is_whole wait_until 10 attr_is pool "$pool"
+	t_note "pool: $(<"$A/pool")"
 	t_run r5_stop array_stop swap
 	drop_members
 }
