@@ -96,13 +96,18 @@ arrays_degrade() {
 
 md_degraded() { [ "$(<"/sys/block/$1/md/degraded")" = 1 ]; }
 
-# measure NODE SEED: sets IOPS and KBPS.
+# measure NODE SEED: sets IOPS and KBPS. System calls are dear in user-mode Linux,
+# so half of the requests under way go out and come back together. A job of fio
+# that is a thread would share its memory with fio's main one, and the kernel
+# lets only one of them run.
 measure() {
-	local job=(fio --name=load --filename="$1" --direct=1 --ioengine=libaio --thread
+	local batch=$(((SET[iodepth] + 1) / 2))
+	local job=(fio --name=load --filename="$1" --direct=1 --ioengine=libaio
 		--rw="${SET[rw]}" --bs="${SET[bs]}" --iodepth="${SET[iodepth]}"
-		--iodepth_batch_submit=16 --iodepth_batch_complete_min=1 --iodepth_batch_complete_max=32
-		--norandommap --randseed="$2" --gtod_reduce=1 --time_based --runtime=1
-		--output-format=terse --terse-version=3) line fields at=6
+		--iodepth_batch_submit="$batch" --iodepth_batch_complete_min="$batch"
+		--iodepth_batch_complete_max="${SET[iodepth]}" --norandommap --randseed="$2"
+		--gtod_reduce=1 --time_based --runtime=1 --output-format=terse --terse-version=3)
+	local line fields at=6
 	[ -z "${SET[degraded]:-}" ] ||
 		job+=(--zonemode=strided --zonerange=$((LAST * CHUNK)) --zonesize=$((LAST * CHUNK)) "--zoneskip=$CHUNK")
 	line=$("${job[@]}" 2>"$WORK/fio") || t_bail "fio: $(<"$WORK/fio")"

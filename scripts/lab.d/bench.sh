@@ -153,7 +153,7 @@ bench_cells() {
 	return $rc
 }
 
-# lab bench NAME [--out DIR] [SEED=N] [ROUNDS=N] [CELL...]
+# lab bench NAME [--out DIR] [SEED=N] [ROUNDS=N] [CPUS=N] [CELL...]
 cmd_bench() {
 	local name=${1:-} some=() out='' raw flavour=tt rc=0
 	local known="scripts/lab bench NAME, one of: ${BENCHES[*]}"
@@ -162,12 +162,13 @@ cmd_bench() {
 	*" $name "*) shift ;;
 	*) die "there is no benchmark '$name'" "$known" ;;
 	esac
-	BENCH_SEED=1 BENCH_ROUNDS=15
+	BENCH_SEED=1 BENCH_ROUNDS=15 BENCH_CPUS=2
 	while [ $# -gt 0 ]; do
 		case $1 in
 		--out) out=${2:-}; [ -d "$out" ] || die "--out wants a directory that exists"; shift ;;
 		SEED=*) BENCH_SEED=${1#*=} ;;
 		ROUNDS=*) BENCH_ROUNDS=${1#*=} ;;
+		CPUS=*) BENCH_CPUS=${1#*=} ;;
 		-*) die "bench knows no option $1" ;;
 		*) some+=("$1") ;;
 		esac
@@ -175,6 +176,7 @@ cmd_bench() {
 	done
 	[[ $BENCH_SEED =~ ^[0-9]{1,9}$ ]] || die "SEED=$BENCH_SEED is no seed" "SEED=1, SEED=2, ..."
 	[[ $BENCH_ROUNDS =~ ^[1-9][0-9]{0,2}$ ]] || die "ROUNDS=$BENCH_ROUNDS is no number of rounds"
+	[[ $BENCH_CPUS =~ ^[12]$ ]] || die "CPUS=$BENCH_CPUS is neither 1 nor 2"
 	raw=$LOG/bench-$name
 	# Trying some cells does not cost the results of all.
 	[ ${#some[@]} = 0 ] || raw+=-some
@@ -184,7 +186,7 @@ cmd_bench() {
 	rm -rf "$raw"
 	mkdir -p "$raw"
 	say "-- bench $name: $(sed -n 's/^# About: //p' "$REPO/scripts/bench/$name".*s)"
-	[ "$name" != overhead ] || flavour=perf
+	[ "$name" != overhead ] || flavour=$(overhead_flavour)
 	base_setup
 	kernel_setup $flavour
 	module_build $flavour

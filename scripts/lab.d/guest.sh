@@ -77,7 +77,10 @@ guest_boot() {
 	smp | perf) args=(seccomp=on ncpus="${ERAID_GUEST_CPUS:-2}") ;;
 	# System calls cost a third of what they do in ptrace mode. A drive that
 	# hangs for simulated minutes is no news there.
-	tt) args=(seccomp=on time-travel=inf-cpu hung_task_timeout_secs=0) ;;
+	tt)
+		args=(seccomp=on hung_task_timeout_secs=0)
+		[ -n "${ERAID_REAL_TIME:-}" ] || args+=(time-travel=inf-cpu)
+		;;
 	esac
 	in_root "${binds[@]}" -r "$OBJ:obj" -- \
 		/lab/obj/linux mem="${ERAID_GUEST_MEM:-1024}M" root=/dev/root \
