@@ -59,8 +59,8 @@ const CLEAR_AFTER: Micros = Micros::new(30_000_000);
 /// Regions marked within this time of each other are taken for writes all over the array.
 const STORM: Micros = Micros::new(2_000_000);
 
-/// log2 of the most regions that are marked ahead at once: all of a page.
-const STORM_MAX: u32 = 9;
+/// log4 of the most regions that are marked ahead at once: all of a page.
+const STORM_MAX: u32 = 5;
 
 /// A write of a page of the region map to all live members.
 struct Round {
@@ -241,7 +241,7 @@ impl Inner {
     }
 
     /// When one region after the other has to be marked, marks others of the page along with it,
-    /// twice as many each time: writes go all over the array, and each would wait for a write of
+    /// four times as many each time: writes go all over the array, and each would wait for a write of
     /// the map otherwise.
     fn mark_ahead(&mut self, regions: &RegionTable, start: RegionNo, count: u64) {
         let number = |index| RegionNo::new(start.get() + index);
@@ -258,7 +258,7 @@ impl Inner {
             false => 0,
         };
         self.last_mark = now;
-        let ahead = (1 << self.storm) - 1;
+        let ahead = (1 << (2 * self.storm)) - 1;
         // From the first one on, all around.
         Iterator::chain(first..count, 0..first)
             .filter(|index| {
