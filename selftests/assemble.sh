@@ -198,6 +198,33 @@ t_run dirty_forced_names_regions bash -c 'dmesg | tail -n 40 | grep -q "eraid.*r
 t_run dirty_forced_verify verify
 t_run dirty_forced_stop array_stop arr
 
+# --- RAID-6 after a crash -------------------------------------------------------
+# Neither P nor Q were written in time; both are computed anew.
+rm "$LOG"
+for i in 0 1 2 3; do null_remove "c$i"; done
+drop_members
+null_members 5 $MB
+must array_create arr level=6 chunk=64K
+must writes >/dev/null
+oracle_copy
+must array_stop arr
+drop_members
+O_DISKS=5
+for stripe in 0 1 2 3 4 5; do
+	overwrite "/dev/c$(parity_slot $stripe)" $((OFFSET + stripe * 65536)) 65536
+	overwrite "/dev/c$((($(parity_slot $stripe) + 1) % 5))" $((OFFSET + stripe * 65536)) 65536
+done
+MEMBERS=("${COPIES[@]}")
+t_run r6_crash_assemble array_assemble arr
+t_run r6_crash_verify_at_once verify
+t_run r6_crash_resync wait_quiet
+t_is "$(<"$A/last_sync_action")" resync r6_crash_was_resync
+t_run r6_crash_verify verify
+t_run r6_crash_stop array_stop arr
+COPIES=("${MEMBERS[@]}")
+oracle_verify r6_crash "$LOG"
+oracle_drop
+
 # --- copies of a RAID-1 that ran apart -----------------------------------------
 for i in 0 1; do null_remove "o$i"; done
 null_member o0 $MB

@@ -48,4 +48,6 @@ data_test 5 4 8
 data_test 5 5 64
 data_test 5 6 64 4096
 data_test 5 9 16
+data_test 6 4 64
+data_test 6 8 16 4096
 finish

@@ -50,6 +50,59 @@ lose_one() {
 	rm "$LOG"
 }
 
+# RAID-6 without two of its members, which go one after the other.
+lose_two() {
+	local id=r6n6_two a=$1 b=$2 third=$((($2 + 1) % 6)) up=UUUUUU
+	[ "$third" != "$a" ] || third=$(((a + 1) % 6))
+	LOG=$WORK/$id.log
+	null_members 6 $MB
+	t_run "${id}_create" array_create "$id" level=6 chunk=64K || return 0
+	t_run "${id}_write" writes
+	member_fail "/dev/m$a"
+	t_run "${id}_write_one_missing" writes
+	member_fail "/dev/m$b"
+	up=${up:0:a}_${up:a+1}
+	up=${up:0:b}_${up:b+1}
+	t_is "$(<"$A/degraded")" 2 "${id}_degraded"
+	t_run "${id}_status" grep -qF "[6/4] [$up]" "$A/status"
+	t_run "${id}_verify" verify
+	t_run "${id}_write_degraded" writes
+	t_run "${id}_verify_degraded" verify
+	store "$(dir_of "/dev/m$third")/state" faulty
+	t_is "$ERRNO" EBUSY "${id}_last_ones_stay"
+	member_remove "/dev/m$a"
+	t_run "${id}_stop" array_stop "$ARRAY"
+	unset "MEMBERS[$a]" "MEMBERS[$b]"
+	t_run "${id}_assemble" array_assemble "$id"
+	t_is "$(<"$A/degraded")" 2 "${id}_still_degraded"
+	t_run "${id}_verify_assembled" verify
+	t_run "${id}_write_assembled" writes
+	t_run "${id}_verify_end" verify
+	t_run "${id}_stop_again" array_stop "$ARRAY"
+	drop_members
+	rm "$LOG"
+}
+
+# Writes go on while first one and then another member of a RAID-6 is failed.
+fail_under_writes() {
+	local id=r6_under_writes pid
+	LOG=$WORK/$id.log
+	null_members 6 $MB
+	t_run "${id}_create" array_create "$id" level=6 chunk=64K || return 0
+	COUNT=$((COUNT * 10)) writes >"$WORK/under" 2>&1 &
+	pid=$!
+	nap 0.1
+	member_fail /dev/m4
+	nap 0.1
+	member_fail /dev/m1
+	t_run "${id}_was_under_writes" kill -0 $pid
+	t_run "${id}_writes_end" wait $pid || t_note "$(tail -n 5 "$WORK/under")"
+	t_is "$(<"$A/degraded")" 2 "${id}_degraded"
+	t_run "${id}_verify" verify
+	t_run "${id}_stop" array_stop "$ARRAY"
+	drop_members
+}
+
 # Exactly n-1 reads of members for a read of what is missing, one for the rest.
 count_reads() {
 	local want=40
@@ -70,6 +123,28 @@ count_reads() {
 		--offset "$START" --length "$LENGTH" --seed "$SEED"
 	t_is "${READS[*]}" "0 0 0 $want 0" one_read_of_what_is_there
 	t_run count_stop array_stop "$ARRAY"
+	drop_members
+}
+
+# RAID-6 needs as many, whether one data chunk of a stripe is missing or two.
+count_reads_of_two() {
+	local want=40
+	null_members 6 $MB
+	LOG=$WORK/count.log
+	array_create count level=6 chunk=64K || t_bail "create: $WHY"
+	must writes >/dev/null
+	# The first stripe has P on slot 5, Q on 0 and data on 1 to 4.
+	data_on 2
+	t_is "$START" 65536 count_two_where
+	member_fail /dev/m2
+	t_run count_two_one_missing reads_of "$EXERCISE" read-load "$NODE" --count $want \
+		--offset "$START" --length "$LENGTH" --seed "$SEED"
+	t_is "${READS[*]}" "0 $want 0 $want $want $want" n_minus_2_reads_by_P
+	member_fail /dev/m3
+	t_run count_two_missing reads_of "$EXERCISE" read-load "$NODE" --count $want \
+		--offset "$START" --length "$LENGTH" --seed "$SEED"
+	t_is "${READS[*]}" "$want $want 0 0 $want $want" n_minus_2_reads_by_P_and_Q
+	t_run count_two_stop array_stop "$ARRAY"
 	drop_members
 }
 
@@ -110,7 +185,14 @@ born_degraded() {
 start
 lose_one 1 2 0 '[_U]'
 lose_one 5 5 1 '[U_UUU]'
+lose_one 6 5 3 '[UUU_U]'
+random_below 6
+FIRST=$RANDOM_NUMBER
+random_below 5
+lose_two $FIRST $(((FIRST + 1 + RANDOM_NUMBER) % 6))
+fail_under_writes
 count_reads
+count_reads_of_two
 second_failure
 born_degraded
 finish

@@ -125,7 +125,11 @@ flush_and_fua() {
 	must "$EXERCISE" write "$NODE" --log "$LOG" --seed 1 --count 1 --min-size 4K --max-size 4K --length 4K --dsync-pct 100 >/dev/null
 	trace_off
 	for ((i = 0; i < $2; i++)); do [ "$(seen "/dev/m$i" 'WF')" = 0 ] || fua=$((fua + 1)); done
-	case $1 in 0) t_is $fua 1 ${id}_members_with_FUA ;; *) t_is $fua 2 ${id}_members_with_FUA ;; esac
+	case $1 in
+	0) t_is $fua 1 ${id}_members_with_FUA ;;
+	6) t_is $fua 3 ${id}_members_with_FUA ;;
+	*) t_is $fua 2 ${id}_members_with_FUA ;;
+	esac
 	trace_on
 	must sync "$NODE"
 	trace_off
@@ -140,11 +144,15 @@ start
 flush_and_fua 0 3
 flush_and_fua 1 2
 flush_and_fua 5 4
+flush_and_fua 6 5
 read_errors 5 4
+read_errors 6 5
 read_errors 1 2
 read_error_r0
 write_errors 5 4
+write_errors 6 5
 write_errors 1 2
 flush_error 5 4
+flush_error 6 5
 flush_error 1 2
 finish

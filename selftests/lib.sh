@@ -281,25 +281,29 @@ member_remove() {
 	wait_until 5 test ! -e "$dir" || t_bail "$1 is still a member"
 }
 
-# parity_slot STRIPE: where RAID-5's left-symmetric layout has the parity, of
-# O_DISKS members.
+# parity_slot STRIPE: where the left-symmetric layout has the parity, of RAID-6
+# P, of O_DISKS members; Q is on the slot behind it, all around.
 parity_slot() { echo $((O_DISKS - 1 - $1 % O_DISKS)); }
 
 # quiet: nothing is left to be synchronised.
 quiet() { attr_is sync_action idle; }
 wait_quiet() { wait_until 60 quiet; }
 
-# data_on SLOT [SKIP]: sets START and LENGTH in bytes to a chunk of a RAID-5 that
-# lies on that slot, behind the first SKIP such ones.
+# parities: how many parity chunks a stripe has.
+parities() { case $(<"$A/level") in raid6) echo 2 ;; raid5) echo 1 ;; *) echo 0 ;; esac; }
+
+# data_on SLOT [SKIP]: sets START and LENGTH in bytes to a chunk of a RAID-5 or
+# RAID-6 that lies on that slot, behind the first SKIP such ones.
 data_on() {
-	local stripe column skip=${2:-0}
+	local stripe column parities skip=${2:-0}
+	parities=$(parities)
 	O_DISKS=$(<"$A/raid_disks")
 	LENGTH=$(<"$A/chunk_size")
 	for ((stripe = 0; ; stripe++)); do
 		# Column 0 stands behind the parity.
-		column=$((($1 + O_DISKS - (O_DISKS - 1 - stripe % O_DISKS) - 1) % O_DISKS))
-		[ $column -lt $((O_DISKS - 1)) ] || continue
-		START=$(((stripe * (O_DISKS - 1) + column) * LENGTH))
+		column=$((($1 + O_DISKS - $(parity_slot $stripe)) % O_DISKS - parities))
+		[ $column -ge 0 ] || continue
+		START=$(((stripe * (O_DISKS - parities) + column) * LENGTH))
 		[ $((skip--)) -gt 0 ] || return 0
 	done
 }
@@ -326,7 +330,7 @@ writes() {
 verify() { "$EXERCISE" verify "$NODE" --log "$LOG" --threads 2 --max-size 256K "$@"; }
 
 # --- the oracle ---------------------------------------------------------------
-# dm-raid, dm-stripe and plain copies know the same layouts from elsewhere.
+# dm-raid, dm-stripe, md and plain copies know the same layouts from elsewhere.
 
 # oracle_copy: copies every member that is left to c0, c1, ... Sets COPIES, by
 # slot; a missing member is "-". The array must be quiet.
@@ -358,13 +362,17 @@ oracle_note() {
 	done
 }
 
-# oracle [SLOT]: makes the device that the copies hold, without the member of
-# SLOT; sets ORACLE to its node.
+# oracle [SLOT...]: makes the device that the copies hold, without the members of
+# these slots; sets ORACLE to its node.
 oracle() {
 	local slot n=${#COPIES[@]} args=() slices=()
 	SLICES=()
+	if [ "$O_LEVEL" = raid6 ]; then
+		md_oracle "$@"
+		return
+	fi
 	for ((slot = 0; slot < n; slot++)); do
-		if [ "${COPIES[slot]}" = - ] || [ "$slot" = "${1:-}" ]; then
+		if [ "${COPIES[slot]}" = - ] || [[ " $* " == *" $slot "* ]]; then
 			slices+=(-)
 			continue
 		fi
@@ -387,7 +395,42 @@ oracle() {
 	ORACLE=$DM
 }
 
+# md_oracle [SLOT...]: the same by md itself, for RAID-6: dm-raid does not offer
+# its default layout (2, left-symmetric). Without superblocks and read-only, so
+# that nothing is looked for, resynced or repaired. The disk is used again.
+md_oracle() {
+	local slot copy md=/sys/block/md_oracle/md
+	ORACLE=/dev/md_oracle
+	if [ ! -d $md ]; then
+		[ -d /sys/module/raid456 ] || must modprobe raid456
+		must md_set /sys/module/md_mod/parameters/new_array md_oracle
+	fi
+	must md_set $md/level "$O_LEVEL"
+	must md_set $md/raid_disks ${#COPIES[@]}
+	must md_set $md/layout 2
+	must md_set $md/chunk_size $((O_CHUNK * 512))
+	for ((slot = 0; slot < ${#COPIES[@]}; slot++)); do
+		copy=${COPIES[slot]##*/}
+		[ "$copy" != - ] && [[ " $* " != *" $slot "* ]] || continue
+		must md_set $md/new_dev "$(<"/sys/class/block/$copy/dev")"
+		must md_set "$md/dev-$copy/offset" "$O_OFFSET"
+		must md_set "$md/dev-$copy/size" $((O_SIZE / 2))
+		must md_set "$md/dev-$copy/slot" $slot
+	done
+	must md_set $md/component_size $((O_SIZE / 2))
+	must md_set $md/resync_start none
+	must md_set $md/array_state readonly
+	need_block_dev "$ORACLE"
+}
+
+md_set() { echo "$2" >"$1"; }
+
 oracle_end() {
+	if [ "$O_LEVEL" = raid6 ]; then
+		# A closing process takes a moment.
+		must wait_until 5 md_set /sys/block/md_oracle/md/array_state clear
+		return
+	fi
 	[ "$O_LEVEL" = raid1 ] || must dm_remove oracle
 	must hands dm_remove "${SLICES[@]}"
 }
@@ -401,24 +444,44 @@ oracle_drop() {
 }
 
 # oracle_verify NAME LOG [VERIFY OPTIONS...]: the copies hold what the log says,
-# all of them, and with each single one absent that the level can do without.
+# all of them, and with each one absent, or each two, that the level can do
+# without.
 oracle_verify() {
-	local name=$1 log=$2 slot present=0 without=()
+	local name=$1 log=$2 slots without=()
 	shift 2
-	for slot in "${COPIES[@]}"; do [ "$slot" = - ] || present=$((present + 1)); done
 	[ "$O_LEVEL" = raid1 ] || without=("")
-	# One more may be absent where none is yet; of a RAID-1, all but one.
-	if [ "$O_LEVEL" = raid5 ] && [ $present = ${#COPIES[@]} ]; then
-		for slot in "${!COPIES[@]}"; do without+=("$slot"); done
-	fi
-	for slot in "${without[@]}"; do
-		oracle "$slot"
-		t_run "${name}_oracle${slot:+_without_$slot}" \
+	case $O_LEVEL in raid5 | raid6) oracle_absences ;; esac
+	for slots in "${without[@]}"; do
+		# shellcheck disable=SC2086 # one or two words
+		oracle $slots
+		slots=${slots// /_}
+		t_run "${name}_oracle${slots:+_without_$slots}" \
 			"$EXERCISE" verify "$ORACLE" --log "$log" --written-only "$@"
 		oracle_end
 	done
 	[ "$O_LEVEL" = raid1 ] || return 0
 	oracle_verify_halves "$name" "$log" "$@"
+}
+
+# oracle_absences: adds to "without" what may be absent on top of what is: each
+# member, or each two, since a pair with Q in it asks of the rest what one absent
+# member does. Unless ALL_PAIRS is set only one pair, which follows from the seed.
+oracle_absences() {
+	local a b spare=1 pairs=()
+	[ "$O_LEVEL" = raid5 ] || spare=2
+	for a in "${COPIES[@]}"; do [ "$a" != - ] || spare=$((spare - 1)); done
+	for a in "${!COPIES[@]}"; do
+		[ "${COPIES[a]}" != - ] || continue
+		[ $spare != 1 ] || without+=("$a")
+		for ((b = a + 1; b < ${#COPIES[@]}; b++)); do pairs+=("$a $b"); done
+	done
+	[ $spare = 2 ] || return 0
+	if [ -z "${ALL_PAIRS:-$SOAK}" ]; then
+		random_below ${#pairs[@]}
+		pairs=("${pairs[RANDOM_NUMBER]}")
+		t_note "of all pairs only ${pairs[0]} here"
+	fi
+	without+=("${pairs[@]}")
 }
 
 # Every half of a RAID-1 alone.

@@ -31,6 +31,33 @@ around_it() {
 	t_run "${id}_read_again" test "${READS[1]}" -gt 0
 }
 
+# RAID-6: two sit out at once; with two others failed what they have is read.
+two_of_six() {
+	local i
+	null_members 6 $MB
+	t_run r6_create array_create sit6 level=6 chunk=64K assume_clean=1
+	t_run r6_write writes
+	around_it r6
+	for i in 1 4; do t_run "r6_sit_out_$i" sit_out "${MEMBERS[i]}" 1; done
+	sit_out "${MEMBERS[2]}" 1
+	t_is "$ERRNO" EBUSY r6_third_may_not
+	t_run r6_verify_two reads_of verify
+	t_is "${READS[1]} ${READS[4]}" "0 0" r6_two_not_read
+	t_run r6_write_two writes
+	member_fail "${MEMBERS[0]}"
+	t_run r6_verify_failed verify
+	# One equation is missing for what is gone, so one of them is asked, and not both.
+	data_on 0
+	t_run r6_failed_is_read reads_of "$EXERCISE" read-load "$NODE" --count 20 --offset "$START" --length "$LENGTH"
+	t_is "${READS[1]} ${READS[4]}" "20 0" r6_one_of_two_is_read
+	member_fail "${MEMBERS[3]}"
+	t_run r6_verify_two_failed reads_of verify
+	t_run r6_both_are_read test "${READS[1]}" -gt 0 -a "${READS[4]}" -gt 0
+	t_run r6_stop array_stop sit6
+	drop_members
+	rm "$LOG"
+}
+
 last_ditch() {
 	# Another member is unreadable in one of its chunks: only the one that sits out helps.
 	local offset
@@ -86,6 +113,8 @@ t_is "$ERRNO" EBUSY none_may_when_degraded
 t_run stop array_stop sit
 drop_members
 rm "$LOG"
+
+two_of_six
 
 null_members 2 $MB
 t_run r1_create array_create sit1 level=1

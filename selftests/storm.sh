@@ -21,9 +21,13 @@ worker() {
 		random_below 10
 		case $RANDOM_NUMBER in
 		0 | 1 | 2)
-			random_below 2
-			line="name=s$number level=$((RANDOM_NUMBER ? 5 : 1)) chunk=64K members=$own force=1"
-			control create "$line"
+			random_below 3
+			case $RANDOM_NUMBER in
+			0) line="level=1 members=$own" ;;
+			1) line="level=5 members=$own" ;;
+			2) line="level=6 members=$own,missing" ;;
+			esac
+			control create "name=s$number $line chunk=64K force=1"
 			;;
 		3 | 4) control assemble "members=$own" ;;
 		5) control assemble "members=/dev/m$first degraded=1" ;;

@@ -32,7 +32,7 @@ stuck_test() {
 	nap 2
 
 	# What the stuck member is not needed for goes on.
-	if [ "$1" = 5 ]; then
+	if [ "$1" != 1 ]; then
 		data_on 2 100
 		t_run "${id}_others_read" timeout -s KILL 5 "$EXERCISE" read-load "$NODE" --count 20 --offset "$START" --length "$LENGTH"
 	fi
@@ -137,6 +137,31 @@ many_readers_test() {
 	t_run many_readers_gone wait_until 5 gone "${pids[@]}"
 	t_run many_readers_verify "$EXERCISE" verify "$NODE" --log "$WORK/many.log" --length 4M
 	t_run many_readers_stop array_stop many
+	drop_members
+}
+
+# Two members of a RAID-6 hang at once: every block is read all the same.
+two_of_raid6_test() {
+	rm -f "$LOG"
+	null_members 6 $MB
+	wrap_members
+	must array_create both level=6 chunk=64K assume_clean=1
+	must "$EXERCISE" fill "$NODE" --log "$LOG" --seed "$SEED" --length 4M >/dev/null
+	dm_stop_answering d1
+	dm_stop_answering d2
+	data_on 1
+	t_run two_of_raid6_first timeout -s KILL 10 "$EXERCISE" read-load "$NODE" --count 1 \
+		--offset "$START" --length "$LENGTH"
+	data_on 2
+	t_run two_of_raid6_second timeout -s KILL 10 "$EXERCISE" read-load "$NODE" --count 1 \
+		--offset "$START" --length "$LENGTH"
+	t_run two_of_raid6_verify timeout -s KILL 60 "$EXERCISE" verify "$NODE" --log "$LOG" --length 1M \
+		--threads 16 --max-size 64K
+	dm_answer_again d1
+	dm_answer_again d2
+	t_is "$(<"$A/degraded")" 0 two_of_raid6_not_ejected
+	t_run two_of_raid6_all_given_back wait_until 10 pool_is_full
+	t_run two_of_raid6_stop array_stop both
 	drop_members
 }
 
@@ -279,6 +304,8 @@ commit_read_test
 two_hang_test
 first_write_test
 many_readers_test
+two_of_raid6_test
 stuck_test 5 5
+stuck_test 6 6
 stuck_test 1 2
 finish

@@ -284,13 +284,6 @@ fn check_blocks(found: &KVec<Found>) -> Result<(), Refusal> {
 
 /// Refuses arrays that the on-disk format allows and this version cannot run.
 fn check_supported(found: &KVec<Found>) -> Result<(), Refusal> {
-    let raid6 = |found: &Found| found.superblock.geometry.level() == Level::Raid6;
-    if found.iter().any(raid6) {
-        return Err(refuse!(
-            Errno::OpNotSupp,
-            "level 6 is not supported by this version"
-        ));
-    }
     let map = |found: &Found| found.superblock.regions.pages() > MAP_PAGES_MAX;
     if found.iter().any(map) {
         return Err(refuse!(

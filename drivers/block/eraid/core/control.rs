@@ -151,8 +151,8 @@ impl<'a> Members<'a> {
 ///
 /// # Errors
 ///
-/// `EINVAL`, `ERANGE`, and `EOPNOTSUPP` for level 6, local parity, spares and the partial parity
-/// log, which are not offered yet.
+/// `EINVAL`, `ERANGE`, and `EOPNOTSUPP` for local parity, spares and the partial parity log, which
+/// are not offered yet.
 pub fn parse_create(line: &[u8]) -> Result<Create<'_>, Refusal> {
     const FILE: &str = "create";
     let fields = Fields::parse(
@@ -185,7 +185,7 @@ pub fn parse_create(line: &[u8]) -> Result<Create<'_>, Refusal> {
         force: fields.flag("force")?,
     };
     check_count(&create)?;
-    check_offered(&fields, level)?;
+    check_offered(&fields)?;
     Ok(create)
 }
 
@@ -422,7 +422,7 @@ fn check_count(create: &Create<'_>) -> Result<(), Refusal> {
 }
 
 /// Refuses what is well-formed but not offered, and checks that it is well-formed.
-fn check_offered<const N: usize>(fields: &Fields<'_, N>, level: Level) -> Result<(), Refusal> {
+fn check_offered<const N: usize>(fields: &Fields<'_, N>) -> Result<(), Refusal> {
     let m = fields.number("m", 255)?;
     let k = fields.number("k", 2)?;
     if (m == 0) != (k == 0) {
@@ -442,9 +442,7 @@ fn check_offered<const N: usize>(fields: &Fields<'_, N>, level: Level) -> Result
     if !matches!(policy, "bitmap" | "ppl") {
         return Err(fields.wrong("consistency_policy", policy, "bitmap or ppl"));
     }
-    let what = if level == Level::Raid6 {
-        "level=6"
-    } else if m != 0 {
+    let what = if m != 0 {
         "local parity (m=, k=)"
     } else if spares.is_some() {
         "spares="

@@ -95,6 +95,9 @@ fn counts_of_members() {
         (1, 4, 3),
         (5, 3, 1),
         (5, 64, 0),
+        (6, 4, 0),
+        (6, 4, 2),
+        (6, 64, 0),
         (0, 64, 0),
     ] {
         assert!(
@@ -475,11 +478,6 @@ fn bad_create_lines() {
             "not 0 or 1",
         ),
         // Well-formed, not offered.
-        (
-            b"name=x level=6 members=/a,/b,/c,/d\n",
-            OpNotSupp,
-            "level=6 is not supported",
-        ),
         (
             b"name=x level=1 members=/a,/b m=16 k=1\n",
             OpNotSupp,
