@@ -338,7 +338,7 @@ impl StripeSync {
                     // Two parities may do without another member.
                     self.bad = self.bad.union(cx.errors);
                     self.release(cx);
-                    self.phase = Phase::Reserve;
+                    self.phase = Phase::Lock;
                 }
                 Phase::Reading(work) => {
                     self.phase = Phase::Upgrade(work);
