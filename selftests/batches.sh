@@ -57,6 +57,46 @@ waiting_test() {
 	t_is "$(kinds modify)" 2 alone_are_modified
 }
 
+# Of three writes that wait together the second cannot be made: its old block is
+# unreadable, and what could compute it is missing. The others are made. The
+# parity of the stripe, on the last member, takes 2 s to be written.
+alone_test() {
+	local from
+	from=$(($(<"$A/rd0/offset") + 16))
+	must dd if=/dev/zero of="$NODE" bs=4k seek=4096 count=1 oflag=direct status=none
+	printf '%s\n' 0,W,$CHUNK,4096 500000,W,0,4096 510000,W,4096,4096 520000,W,8192,4096 \
+		530000,W,12288,4096 >"$WORK/trace.csv"
+	member_fail "${MEMBERS[3]}"
+	dm_change d0 "$(fail_table "$(below d0)" error_reads "$from" 8)"
+	dm_change d4 "$(delay_table "$(below d4)" 0 2000)"
+	"$LOAD" replay "$WORK/trace.csv" "$NODE" >"$WORK/alone"
+	t_is "$?" 1 alone_one_fails
+	t_note "$(head -c 60 "$WORK/alone")"
+	t_run alone_only_one grep -q "requests=4 errors=1 " "$WORK/alone"
+	dm_change d4 "$(linear_table "$(below d4)")"
+	dm_change d0 "$(linear_table "$(below d0)")"
+	# The stripe is free, and not in doubt.
+	t_run alone_goes_on timeout 20 dd if=/dev/zero of="$NODE" bs=256k count=1 oflag=direct status=none
+	t_is "$(attr unsynced_regions)" 0 alone_in_no_doubt
+}
+
+# A write that is to be durable does not wait with those it joins.
+fua_test() {
+	local began=$SECONDS
+	must store "$A/write_hold_us" 1000000
+	members_take 2000
+	dd if=/dev/zero of="$NODE" bs=64k seek=3 count=1 oflag=direct status=none &
+	sleep 0.5
+	# Where the one before ended, in the next stripe: this is held.
+	dd if=/dev/zero of="$NODE" bs=4k seek=64 count=1 oflag=direct status=none &
+	sleep 0.3
+	dd if=/dev/zero of="$NODE" bs=4k seek=65 count=1 oflag=direct,dsync status=none &
+	wait
+	t_run fua_is_not_held test $((SECONDS - began)) -le 8
+	members_take 0
+	must store "$A/write_hold_us" 4000
+}
+
 # A writer with 32 requests under way: whole stripes but at its ends.
 stream_test() {
 	local reads full
@@ -104,6 +144,7 @@ wrap_members
 must array_create batches level=5 chunk=64K assume_clean=1
 hold_test
 waiting_test
+fua_test
 stream_test
 small_test healthy
 same healthy_same
@@ -115,4 +156,7 @@ rm "$WORK/small.data"
 small_test degraded
 same degraded_same_again
 t_run stop array_stop batches
+must array_create alone level=5 chunk=64K assume_clean=1 force=1
+alone_test
+t_run alone_stop array_stop alone
 finish

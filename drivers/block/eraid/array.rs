@@ -687,14 +687,22 @@ impl Array {
         self.ops.get(op as usize)?.offered(wanted)
     }
 
+    /// Takes `op` from the commit phase of its stripe back to the one before.
+    pub(crate) fn downgrade_stripe(&self, op: &Op) {
+        let mut stripes = self.stripes.lock();
+        stripes.downgrade(op.index, &mut |granted| self.granted(granted));
+    }
+
     /// Gives up the stripe that `op` holds or waits for, if any.
     pub(crate) fn unlock_stripe(&self, op: &Op) {
         let mut stripes = self.stripes.lock();
-        stripes.unlock(op.index, &mut |granted| {
-            if let Some(op) = self.ops.get(granted as usize) {
-                op.grant();
-            }
-        });
+        stripes.unlock(op.index, &mut |granted| self.granted(granted));
+    }
+
+    fn granted(&self, op: u32) {
+        if let Some(op) = self.op(op) {
+            op.grant();
+        }
     }
 
     /// Sends a command to the member of its slot. Task context.

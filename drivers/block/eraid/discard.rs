@@ -75,6 +75,7 @@ impl Discard {
                 Phase::Reserve => {
                     let slots = self.slots(cx);
                     let Some((at, upto)) = self.next(cx).filter(|_| !slots.is_empty()) else {
+                        cx.array.forget_wait(cx.op);
                         cx.array.end_discard(cx.op, self.regions.clone());
                         return Step::Done;
                     };

@@ -53,6 +53,7 @@ impl Flush {
                         if let Some(request) = cx.request {
                             request.fail(Status::IOERR);
                         }
+                        cx.array.forget_wait(cx.op);
                         self.end(cx, false);
                         return Step::Done;
                     }

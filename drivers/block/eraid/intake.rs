@@ -328,13 +328,13 @@ impl Array {
     /// Lets a write join those to its stripe that have not begun yet; `false` when there are none
     /// that it fits.
     fn join_write(&self, write: &NewWrite<'_>) -> bool {
-        let (mut full, mut joined) = (false, None);
+        let (mut urgent, mut joined) = (false, None);
         let found = self.find_open_write(write.band.stripe, &mut |op| {
-            let fits = op.join(write, self.max_rows, &mut full);
+            let fits = op.join(write, self.max_rows, &mut urgent);
             joined = fits.then(|| op.clone());
             fits
         });
-        if let (true, Some(op)) = (full, joined) {
+        if let (true, Some(op)) = (urgent, joined) {
             op.run();
         }
         found
@@ -342,11 +342,12 @@ impl Array {
 
     /// Makes `op` gather writes of a stripe, of which this is the first.
     fn gather(self: &Arc<Self>, op: &Arc<Op>, write: &NewWrite<'_>) {
-        let (mut full, stripe) = (false, write.band.stripe);
-        op.gather(write, self.max_rows, &mut full);
-        op.prepare(self.clone(), Work::Write(StripeWrite::new(stripe)), None);
+        let stripe = write.band.stripe;
+        let urgent = op.gather(write, self.max_rows);
+        // The stripe first: an operation that is prepared may run at any time.
         self.gather_stripe(op, stripe);
-        let begins = full || !self.geometry.level().has_parity();
+        op.prepare(self.clone(), Work::Write(StripeWrite::new(stripe)), None);
+        let begins = urgent || !self.geometry.level().has_parity();
         if begins || self.intake.gathering.lock().push_back(op.index).is_err() {
             op.run();
         }
@@ -416,6 +417,8 @@ impl Array {
             };
             let Some(op) = self.op(held.op) else { continue };
             if op.may_be_held() != Some(held.stripe) {
+                // It has begun, unless a write joined it that must not be held.
+                op.run();
                 continue;
             }
             let now = now_us();

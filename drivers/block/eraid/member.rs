@@ -44,8 +44,8 @@ use eraid_core::{
 
 /// Commands a rotational member gets at a time, as many as its NCQ or TCQ queue holds.
 const DEPTH_ROTATIONAL: u32 = 32;
-/// Orphans at which a member is left alone. Each holds up to 256 KiB of the array's pool, which has
-/// room for twice as many of them.
+/// Orphans at which a member is left alone. Each holds up to 512 KiB of the array's pool; that no
+/// member has more of it than is left free (`core/line.rs`) bounds them, too.
 const ORPHAN_CAP: u32 = 32;
 
 /// What `queue` covers.

@@ -59,8 +59,8 @@ const CLEAR_AFTER: Micros = Micros::new(30_000_000);
 /// Regions marked within this time of each other are taken for writes all over the array.
 const STORM: Micros = Micros::new(2_000_000);
 
-/// log4 of the most regions that are marked ahead at once: all of a page.
-const STORM_MAX: u32 = 5;
+/// log4 of the most regions that are marked ahead at once. All of them are resynced after a crash.
+const STORM_MAX: u32 = 3;
 
 /// A write of a page of the region map to all live members.
 struct Round {
@@ -97,6 +97,8 @@ struct Inner {
     /// before.
     last_mark: Micros,
     storm: u32,
+    /// The region that was marked last.
+    marked: RegionNo,
     /// What the round writes.
     snapshot: KVec<Region>,
     copies: KVec<Copy>,
@@ -173,6 +175,7 @@ impl Meta {
             last_page: 0,
             last_mark: Micros::ZERO,
             storm: 0,
+            marked: RegionNo::ZERO,
             snapshot: KVec::with_capacity(REGIONS_PER_PAGE, GFP_KERNEL)?,
             copies,
             waiting: Ring::new(ops)?,
@@ -220,7 +223,10 @@ impl Inner {
         };
         self.last_page = page;
         let (start, count) = regions.layout.regions_of(page);
-        self.mark_ahead(regions, start, count as u64);
+        // Degraded, a region in doubt is one whose missing blocks cannot be had.
+        if live == self.superblock.geometry.all_slots() {
+            self.mark_ahead(regions, start, count as u64);
+        }
         self.snapshot.clear();
         for number in numbers(start, count) {
             // A page's regions fit: see the capacity.
@@ -253,11 +259,14 @@ impl Inner {
             return;
         };
         let now = now();
-        self.storm = match now.saturating_sub(self.last_mark) < STORM {
+        let (region, soon) = (number(first), now.saturating_sub(self.last_mark) < STORM);
+        // The next region is where a sequential writer comes to.
+        let next = region.get() == self.marked.get() + 1;
+        self.storm = match soon && !next {
             true => (self.storm + 1).min(STORM_MAX),
             false => 0,
         };
-        self.last_mark = now;
+        (self.last_mark, self.marked) = (now, region);
         let ahead = (1 << (2 * self.storm)) - 1;
         // From the first one on, all around.
         Iterator::chain(first..count, 0..first)
@@ -404,11 +413,16 @@ impl Array {
                 return Admit::Wait;
             }
         }
+        Admit::Go
+    }
+
+    /// Writes to a stripe are settled, whose region was asked for before: they come after the
+    /// discards so far.
+    pub(crate) fn wrote(&self, stripe: StripeNo) {
         if self.meta.discarded.load(Relaxed) {
             let mut inner = self.meta.inner.lock();
-            inner.discards.wrote(regions.layout.region_of(stripe));
+            inner.discards.wrote(self.region_of(stripe));
         }
-        Admit::Go
     }
 
     /// A write to the region of `stripe` is over.
@@ -427,6 +441,14 @@ impl Array {
                 region.note_missed(slot);
             }
         });
+    }
+
+    /// Members of `stale` are not to be read in the region of `stripe` any more.
+    pub(crate) fn note_stale(&self, stripe: StripeNo, stale: SlotSet) {
+        if !stale.is_empty() {
+            let regions = &self.meta.regions;
+            regions.with_stripe(stripe, |region| region.may_acknowledge(stale));
+        }
     }
 
     /// A write in the region of `stripe` was given up half way.
@@ -484,9 +506,9 @@ impl Array {
         if !inner.clearing.is_empty() {
             return false;
         }
-        let regions = &self.meta.regions;
+        let (regions, now) = (&self.meta.regions, now());
         for number in numbers(RegionNo::ZERO, regions.count()) {
-            let ticket = regions.with(number, |region| region.try_clear(now(), idle));
+            let ticket = regions.with(number, |region| region.try_clear(now, idle));
             if let Some(ticket) = ticket.flatten() {
                 // There is a place for every region.
                 let _ = inner.clearing.push_within_capacity((number, ticket));

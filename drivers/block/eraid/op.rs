@@ -26,7 +26,7 @@ use crate::{
     direct::Direct,
     discard::Discard,
     flush::Flush,
-    kapi::{command::CommandFlags, request::Request, status::Status, time::now_us},
+    kapi::{request::Request, status::Status, time::now_us},
     pool::Need,
     read::StripeRead,
     resync::StripeSync,
@@ -272,28 +272,33 @@ impl Op {
         inner.parked_us = now_us();
     }
 
-    /// Adds a write to those gathered here, if it fits; `true` when it did. `full` tells whether
-    /// that was the last one to fit.
+    /// Adds a write to those gathered here, if it fits; `true` when it did. `urgent` tells whether
+    /// it was the last one to fit, or must not be held back.
     ///
     /// Only for an operation that gathers writes of the stripe, which the stripe table knows.
-    pub(crate) fn join(&self, write: &NewWrite<'_>, window: u32, full: &mut bool) -> bool {
+    pub(crate) fn join(&self, write: &NewWrite<'_>, window: u32, urgent: &mut bool) -> bool {
         let mut gathered = self.gathered.lock();
         let writes = Option::as_mut(&mut gathered);
         let Some(writes) = writes.filter(|writes| !writes.batch.is_empty()) else {
             return false;
         };
         let joined = writes.join(write, window);
-        *full = joined && writes.is_full(window);
+        *urgent = joined && writes.are_urgent(window);
         joined
     }
 
-    /// Begins to gather writes with this one; `full` tells whether it is the last one to fit.
-    pub(crate) fn gather(&self, write: &NewWrite<'_>, window: u32, full: &mut bool) {
+    /// Begins to gather writes with this one; whether it has to begin at once.
+    pub(crate) fn gather(&self, write: &NewWrite<'_>, window: u32) -> bool {
         let mut gathered = self.gathered.lock();
-        if let Some(writes) = Option::as_mut(&mut gathered) {
-            // The first one fits.
-            let _ = writes.join(write, window);
-            *full = writes.is_full(window);
+        let writes = Option::as_mut(&mut gathered);
+        let writes = writes.and_then(|writes| writes.join(write, window).then_some(writes));
+        match writes {
+            Some(writes) => writes.are_urgent(window),
+            None => {
+                // Does not happen: there is always room for the first one.
+                write.request.fail(Status::IOERR);
+                true
+            }
         }
     }
 
@@ -301,8 +306,7 @@ impl Op {
     pub(crate) fn may_be_held(&self) -> Option<StripeNo> {
         let gathered = self.gathered.lock();
         let writes = gathered.as_ref()?;
-        let urgent = writes.command_flags().contains(CommandFlags::FUA);
-        (!urgent && !writes.batch.is_empty()).then_some(writes.batch.stripe())
+        (!writes.are_fua() && !writes.batch.is_empty()).then_some(writes.batch.stripe())
     }
 
     /// Whether one of the gathered writes goes on where another one ended.

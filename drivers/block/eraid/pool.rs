@@ -190,6 +190,11 @@ impl Pool {
         self.inner.lock().line.get(index)
     }
 
+    /// Whether somebody waits.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.crowded.load(Relaxed)
+    }
+
     /// Commands and pages that are free.
     pub(crate) fn available(&self) -> Amount {
         self.free(&self.inner.lock())

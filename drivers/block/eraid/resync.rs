@@ -342,11 +342,10 @@ impl StripeSync {
                 }
                 Phase::Reading(work) => {
                     self.phase = Phase::Upgrade(work);
-                    if cx.array.upgrade_stripe(cx.op) == Grant::Queued {
-                        return Step::Wait;
-                    }
-                    if self.write(cx, &work) {
-                        return Step::Wait;
+                    match cx.array.upgrade_stripe(cx.op) {
+                        Grant::Queued => return Step::Wait,
+                        Grant::Granted => cx.granted = true,
+                        Grant::Misuse => self.fail(cx),
                     }
                 }
                 Phase::Upgrade(_) if !cx.granted => return Step::Wait,

@@ -6,7 +6,7 @@
 //! An entry is in the table or with the operation that has the stripe for writing; whoever gets a
 //! stripe takes its entry out, so no two know different blocks of it. It goes back only when all
 //! went well. Its memory comes from the array's pool while that has plenty, and is given up when
-//! anybody waits for memory, when a member changes, and when the array stops.
+//! anybody waits for memory, and when a member fails.
 //!
 //! `inner` is a leaf lock.
 
@@ -223,6 +223,10 @@ impl Array {
 
     /// Puts an entry back: all its blocks are what the members have.
     pub(crate) fn put_retained(&self, entry: Entry) {
+        if self.pool.is_crowded() {
+            self.drop_entry(entry);
+            return;
+        }
         let mut inner = self.retained.inner.lock();
         // There is a place for each.
         let _ = inner.0.push_within_capacity(entry);

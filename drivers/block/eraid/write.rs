@@ -58,6 +58,8 @@ pub(crate) struct StripeWrite {
     asked: SlotSet,
     /// The rows that the columns have room for.
     reach: Rows,
+    /// How some of it was written.
+    wrote: Option<WriteKind>,
 }
 
 impl StripeWrite {
@@ -73,6 +75,7 @@ impl StripeWrite {
             admitted: false,
             asked: SlotSet::EMPTY,
             reach: Rows::NONE,
+            wrote: None,
         }
     }
 
@@ -88,13 +91,16 @@ impl StripeWrite {
                     self.phase = Phase::Lock;
                 }
                 Phase::Lock => {
-                    let grant = cx.array.lock_stripe(cx.op, self.stripe, Mode::Preread);
-                    cx.granted = grant == Grant::Granted;
+                    match cx.array.lock_stripe(cx.op, self.stripe, Mode::Preread) {
+                        Grant::Misuse => return self.give_up(cx),
+                        grant => cx.granted = grant == Grant::Granted,
+                    }
                     self.phase = Phase::Close;
                 }
                 Phase::Close if !cx.granted => return Step::Wait,
                 Phase::Close => {
                     cx.columns.writes = cx.op.take_gathered();
+                    cx.array.wrote(self.stripe);
                     cx.columns.kept = self.take_kept(cx);
                     self.phase = Phase::Plan;
                 }
@@ -103,7 +109,6 @@ impl StripeWrite {
                         if !self.reserve(cx, &plan) {
                             return Step::Wait;
                         }
-                        self.missed = self.missed.union(plan.missed);
                         self.phase = Phase::Preread(plan);
                         self.preread(cx, &plan);
                         if !self.asked.is_empty() {
@@ -112,17 +117,24 @@ impl StripeWrite {
                     }
                     Err(Lost) if self.goes_on(cx) => {}
                     Err(Lost) => {
+                        cx.array.forget_wait(cx.op);
                         cx.array.unlock_stripe(cx.op);
-                        return self.end(cx);
+                        match self.wrote {
+                            Some(kind) => self.phase = Phase::Record(kind),
+                            None => return self.end(cx),
+                        }
                     }
                 },
                 Phase::Preread(_) if !self.asked.is_empty() && !cx.errors.is_empty() => {
-                    self.bad = self.bad.union(cx.errors);
+                    self.found_bad(cx);
                     cx.give_back_all();
                     self.phase = Phase::Plan;
                 }
                 Phase::Preread(plan) => {
-                    cx.granted = cx.array.upgrade_stripe(cx.op) == Grant::Granted;
+                    match cx.array.upgrade_stripe(cx.op) {
+                        Grant::Misuse => return self.give_up(cx),
+                        grant => cx.granted = grant == Grant::Granted,
+                    }
                     self.phase = Phase::Upgrade(plan);
                 }
                 Phase::Upgrade(_) if !cx.granted => return Step::Wait,
@@ -130,18 +142,14 @@ impl StripeWrite {
                     if self.commit(cx, &plan).is_ok() {
                         return Step::Wait;
                     }
-                    if let Some(writes) = &cx.columns.writes {
-                        writes.fail_all(Status::IOERR);
-                    }
-                    cx.give_back_all();
-                    cx.array.unlock_stripe(cx.op);
-                    return self.end(cx);
+                    return self.give_up(cx);
                 }
                 Phase::Commit(plan) => {
                     cx.columns.writes = cx.op.end_offer();
                     self.written(cx, &plan);
                     cx.give_back_all();
                     if self.next_alone(cx) {
+                        cx.array.downgrade_stripe(cx.op);
                         continue;
                     }
                     if let Some(kept) = cx.columns.kept.take() {
@@ -247,6 +255,32 @@ impl StripeWrite {
         self.next_alone(cx)
     }
 
+    /// Ends all of it with an error: for what does not happen.
+    fn give_up(&mut self, cx: &mut Context<'_>) -> Step {
+        if cx.columns.writes.is_none() {
+            cx.columns.writes = cx.op.take_gathered();
+        }
+        if let Some(writes) = &cx.columns.writes {
+            writes.fail_all(Status::IOERR);
+        }
+        cx.give_back_all();
+        cx.array.unlock_stripe(cx.op);
+        self.end(cx)
+    }
+
+    /// Old blocks could not be read. Where more were asked for than are needed, that may be nobody's
+    /// concern: only those are asked for then.
+    fn found_bad(&mut self, cx: &mut Context<'_>) {
+        let hull = cx.columns.writes.as_ref().map(|writes| writes.batch.hull());
+        if hull.is_some_and(|hull| self.reach.hi > hull.hi) {
+            if let Some(kept) = cx.columns.kept.take() {
+                cx.array.drop_entry(kept);
+                return;
+            }
+        }
+        self.bad = self.bad.union(cx.errors);
+    }
+
     /// Goes on to the next write, when each is tried alone.
     fn next_alone(&mut self, cx: &mut Context<'_>) -> bool {
         let window = cx.array.max_rows;
@@ -269,7 +303,7 @@ impl StripeWrite {
     /// Takes what the plan needs; `false` when that is to be waited for. The plan
     /// is made anew then, since things may have changed.
     fn reserve(&mut self, cx: &mut Context<'_>, plan: &WritePlan) -> bool {
-        self.reach = self.rows_ahead(cx);
+        self.reach = self.rows_ahead(cx, plan);
         if cx.reserve(self.needs(cx, plan), self.reach.len()) {
             return true;
         }
@@ -342,12 +376,13 @@ impl StripeWrite {
     }
 
     /// The rows to have room for: for a sequential writer those that come next as well.
-    fn rows_ahead(&self, cx: &Context<'_>) -> Rows {
+    fn rows_ahead(&self, cx: &Context<'_>, plan: &WritePlan) -> Rows {
         let Some(writes) = &cx.columns.writes else {
             return Rows::NONE;
         };
         let (hull, window) = (writes.batch.hull(), cx.array.max_rows.max(1));
-        let ahead = cx.columns.kept.is_some() && writes.sequential;
+        let reads = !plan.old.is_subset(self.at_hand(cx, writes));
+        let ahead = reads && cx.columns.kept.is_some() && writes.sequential;
         match ahead {
             true => Rows {
                 hi: (hull.lo / window + 1) * window,
@@ -403,6 +438,8 @@ impl StripeWrite {
             self.prepare(cx, slot, CommandOp::Write, rows);
         }
         cx.keep_only(plan.write);
+        self.missed = self.missed.union(plan.missed);
+        self.wrote = Some(plan.kind);
         self.phase = Phase::Commit(*plan);
         cx.offer_commit();
         cx.op.clone().issue(cx, plan.write, Issue::default());
@@ -520,8 +557,14 @@ impl StripeWrite {
         self.missed = self.missed.union(news);
         if self.in_work || cx.array.in_work(self.stripe) {
             news = self.missed;
+            if !news.is_empty() {
+                // What a recovery has done here is not to be read.
+                cx.array.sync.give_up_in(cx.array.region_of(self.stripe));
+            }
         }
         cx.array.note_missed(self.stripe, news);
+        // Seen by whoever gets the stripe next.
+        cx.array.note_stale(self.stripe, self.missed);
     }
 
     fn trace(&self, cx: &Context<'_>, kind: WriteKind) {

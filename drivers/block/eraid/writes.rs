@@ -75,9 +75,15 @@ impl Writes {
         self.parts.push_within_capacity(part).is_ok()
     }
 
-    /// Whether nothing can join any more.
-    pub(crate) fn is_full(&self, window: u32) -> bool {
-        self.parts.len() >= PARTS || self.batch.is_full(window)
+    /// Whether there is no reason to wait for more: nothing can join any more, or somebody waits
+    /// for one of them to be durable.
+    pub(crate) fn are_urgent(&self, window: u32) -> bool {
+        self.parts.len() >= PARTS || self.batch.is_full(window) || self.are_fua()
+    }
+
+    /// Whether one of them is to be durable when it ends.
+    pub(crate) fn are_fua(&self) -> bool {
+        self.command_flags().contains(CommandFlags::FUA)
     }
 
     /// The writes, in the order they came.

@@ -96,7 +96,8 @@ pub struct Conditions {
 /// # Errors
 ///
 /// [`Lost`] when more members than the parity are unusable; when unreadable blocks on top of
-/// unusable members leave no way to compute parity; when data would be kept by parity alone while
+/// unusable members leave no way to compute parity, or none but to make more members stale than the
+/// data can do without; when data would be kept by parity alone while
 /// nothing may be decoded (`need_sync`), because it could not be read back.
 pub fn plan_write<S>(
     geom: &Geometry,
@@ -194,12 +195,15 @@ where
         rebuild(geom, batch, view, view.readable().minus(view.avoid), base),
         rebuild(geom, batch, view, view.readable(), base),
     ];
+    // Nobody is made stale whom the data cannot do without: rather an error.
+    let bearable = |plan: &WritePlan| unusable.union(plan.missed).len() <= u32::from(geom.parity());
     let cost = |plan: &WritePlan| {
         let read = plan.old.minus(given.at_hand);
         let avoided = !read.intersect(view.avoid).is_empty();
         (!plan.missed.is_subset(base.missed), avoided, read.len())
     };
-    ways.into_iter().flatten().min_by_key(cost).ok_or(Lost)
+    let ways = ways.into_iter().flatten().filter(bearable);
+    ways.min_by_key(cost).ok_or(Lost)
 }
 
 /// From the old data of what is not written.

@@ -233,6 +233,21 @@ where
         Grant::Granted
     }
 
+    /// Takes `op` from its commit phase back to its preread phase, for another round of both.
+    ///
+    /// `granted` is called as by [`unlock`](Self::unlock).
+    pub fn downgrade(&mut self, op: u32, granted: &mut dyn FnMut(u32)) {
+        if let Some(Node {
+            state: State::Commit { .. },
+            stripe,
+            ..
+        }) = self.node(op)
+        {
+            self.set_state(op, State::Preread);
+            self.admit(stripe, granted);
+        }
+    }
+
     /// Gives up whatever `op` has: a hold in any phase, or its place among the
     /// waiting. An idle operation is left alone.
     ///

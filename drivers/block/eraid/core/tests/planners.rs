@@ -363,6 +363,11 @@ fn allowed(geom: &Geometry, stripe: StripeNo, touched: SlotSet, view: &View) -> 
     if old.is_subset(readable) && (vouched || (!blind.is_empty() && one)) {
         ways.push((WriteKind::Modify, old, none, stale(blind)));
     }
+    let bearable = |way: &Way| {
+        let missed = way.3.union(touched.union(parity).minus(view.usable));
+        unusable.union(missed).len() <= parity.len()
+    };
+    ways.retain(bearable);
     if view.region.need_sync {
         return ways;
     }
@@ -378,6 +383,7 @@ fn allowed(geom: &Geometry, stripe: StripeNo, touched: SlotSet, view: &View) -> 
             }
         }
     }
+    ways.retain(bearable);
     ways
 }
 

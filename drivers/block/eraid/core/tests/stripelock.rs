@@ -184,6 +184,16 @@ fn step(locks: &mut Locks, model: &mut Model, action: u8, op: u32, stripe: u64) 
             assert_eq!(waiting, expected, "offer of {op}, was {known:?}");
             return;
         }
+        6 => {
+            model.offered.retain(|o| *o != op);
+            locks.downgrade(op, &mut |op| granted.push(op));
+            if known == Some(State::Commit) {
+                let own = model.ops.iter_mut().find(|o| o.0 == op).unwrap();
+                own.2 = State::Preread;
+            }
+            assert_eq!(granted, model.settle(), "downgrade of {op}, was {known:?}");
+            return;
+        }
         4 => {
             locks.gather(op, StripeNo::new(stripe));
             if known.is_none() {
@@ -218,7 +228,7 @@ proptest! {
     #[test]
     fn behaves_as_the_model(
         buckets in 0u32..4,
-        actions in prop::collection::vec((0u8..6, 0..OPS, 0..STRIPES), 1..300),
+        actions in prop::collection::vec((0u8..7, 0..OPS, 0..STRIPES), 1..300),
     ) {
         let mut locks = locks(1 << buckets);
         let mut model = Model::default();
