@@ -40,7 +40,7 @@ use crate::{
     resync::{Goal, Sync},
     retained::Retained,
     ring::Ring,
-    storage::Storage,
+    stripes::StripeTable,
     sub::{Cmd, Target, Transport},
 };
 use eraid_core::{
@@ -55,7 +55,7 @@ use eraid_core::{
     refuse,
     region::RegionState,
     sitout::{self, SitOut},
-    stripelock::{Bucket, Grant, Mode, Node, StripeLocks},
+    stripelock::{Grant, Mode},
     superblock::{ArrayName, SlotState, Superblock},
     units::{Generation, Micros, RegionNo, Sector, Sectors, Slot, SlotSet, StripeNo, Uuid},
 };
@@ -66,8 +66,6 @@ const OPS: usize = 1024;
 const COMMANDS: usize = 2048;
 /// Pages of an array, at least: 16 MiB.
 const PAGES: usize = 4096;
-/// Buckets of the stripe lock table.
-const BUCKETS: usize = 1024;
 /// Rows of one operation over all members, in sectors: 4 MiB.
 const OP_SECTORS: u32 = 8192;
 /// log2 of the number of stripes that prefer the same copy.
@@ -76,8 +74,6 @@ const NEIGHBOURS_SHIFT: u32 = 4;
 const TICK_MS: u32 = 1000;
 /// Reads of a member that finished nothing for so long are answered by the others.
 const STALL_US: u64 = 2_000_000;
-
-type StripeTable = StripeLocks<Storage<Node>, Storage<Bucket>>;
 
 /// One slot of the array.
 pub(crate) struct SlotEntry {
@@ -170,8 +166,7 @@ pub(crate) struct Array {
     pub(crate) pool: Pool,
     /// Takes a P that nobody wants.
     pub(crate) scratch: Scratch,
-    #[pin]
-    stripes: SpinLockIrq<StripeTable>,
+    stripes: StripeTable,
     ops: KVec<Arc<Op>>,
     #[pin]
     free_ops: SpinLockIrq<KVec<u32>>,
@@ -295,7 +290,7 @@ impl Array {
             seats.push(KBox::pin_init(seat, GFP_KERNEL)?, GFP_KERNEL)?;
         }
         let (ops, free_ops) = make_ops(members, usize::from(geometry.data_columns()))?;
-        let stripes = make_stripes()?;
+        let stripes = StripeTable::new(OPS)?;
         let meta = Meta::new(
             parts.superblock,
             parts.regions,
@@ -333,7 +328,7 @@ impl Array {
                 sync <- Sync::new(),
                 pool <- Pool::new(commands, pages, OPS),
                 scratch,
-                stripes <- new_spinlock_irq!(stripes, "eraid::stripes"),
+                stripes,
                 ops,
                 free_ops <- new_spinlock_irq!(free_ops, "eraid::free_ops"),
                 intake <- intake,
@@ -498,12 +493,6 @@ fn make_ops(members: usize, columns: usize) -> Result<(KVec<Arc<Op>>, KVec<u32>)
     Ok((ops, free))
 }
 
-fn make_stripes() -> Result<StripeTable> {
-    let nodes = Storage::new(Node::IDLE, OPS)?;
-    let buckets = Storage::new(Bucket::EMPTY, BUCKETS)?;
-    StripeLocks::new(nodes, buckets).ok_or(EINVAL)
-}
-
 /// Plans a read; of RAID-1 from the copy `prefer`, or from the one that is expected to answer first.
 pub(crate) fn plan_read(
     array: &Array,
@@ -631,6 +620,11 @@ impl Array {
         self.pool.give(cmd, &mut |op| self.wake(Some(op)));
     }
 
+    /// Takes commands back into the pool. Any context.
+    pub(crate) fn give_all(&self, cmds: impl Iterator<Item = Cmd>) {
+        self.pool.give_all(cmds, &mut |op| self.wake(Some(op)));
+    }
+
     /// Operation `op` does not wait for memory any more.
     pub(crate) fn forget_wait(&self, op: &Op) {
         self.pool.forget(op.index, &mut |op| self.wake(Some(op)));
@@ -648,7 +642,8 @@ impl Array {
 
     /// Notes that `op` gathers writes to a stripe, which it will ask for.
     pub(crate) fn gather_stripe(&self, op: &Op, stripe: StripeNo) {
-        self.stripes.lock().gather(op.index, stripe);
+        self.stripes
+            .with(stripe, |table| table.gather(op.index, stripe));
     }
 
     /// Calls `join` with operations that wait for a stripe to write to it, until it returns true,
@@ -658,45 +653,58 @@ impl Array {
         stripe: StripeNo,
         join: &mut dyn FnMut(&Arc<Op>) -> bool,
     ) -> bool {
-        let stripes = self.stripes.lock();
-        stripes.find_open(stripe, &mut |index| self.op(index).is_some_and(&mut *join))
+        let join = &mut |index| self.op(index).is_some_and(&mut *join);
+        let found = self
+            .stripes
+            .with(stripe, |table| table.find_open(stripe, join));
+        found == Some(true)
     }
 
     /// Whether anybody but operation `op` writes to a stripe, or is about to.
     pub(crate) fn is_written(&self, stripe: StripeNo, op: Option<u32>) -> bool {
-        self.stripes.lock().is_written(stripe, op)
+        let written = self
+            .stripes
+            .with(stripe, |table| table.is_written(stripe, op));
+        written == Some(true)
     }
 
     /// Asks for the lock of a stripe; operation `op` is granted it later when queued.
     pub(crate) fn lock_stripe(&self, op: &Op, stripe: StripeNo, mode: Mode) -> Grant {
         op.expect_grant();
-        self.stripes.lock().lock(op.index, stripe, mode)
+        let grant = self
+            .stripes
+            .with(stripe, |table| table.lock(op.index, stripe, mode));
+        grant.unwrap_or(Grant::Misuse)
     }
 
     /// Asks for the commit phase of the stripe that `op` holds.
-    pub(crate) fn upgrade_stripe(&self, op: &Op) -> Grant {
+    pub(crate) fn upgrade_stripe(&self, op: &Op, stripe: StripeNo) -> Grant {
         op.expect_grant();
-        self.stripes.lock().upgrade(op.index)
+        let grant = self.stripes.with(stripe, |table| table.upgrade(op.index));
+        grant.unwrap_or(Grant::Misuse)
     }
 
     /// What a write in commit has, if all blocks of `wanted` are among it.
     pub(crate) fn offered(&self, wanted: &Band) -> Option<Offer> {
-        let op = self.stripes.lock().offered(wanted.stripe)?;
+        let stripe = wanted.stripe;
+        let op = self.stripes.with(stripe, |table| table.offered(stripe))??;
         // It may have ended meanwhile, and another one taken its place: that is asked for its own
         // band, and its data is as good.
         self.ops.get(op as usize)?.offered(wanted)
     }
 
     /// Takes `op` from the commit phase of its stripe back to the one before.
-    pub(crate) fn downgrade_stripe(&self, op: &Op) {
-        let mut stripes = self.stripes.lock();
-        stripes.downgrade(op.index, &mut |granted| self.granted(granted));
+    pub(crate) fn downgrade_stripe(&self, op: &Op, stripe: StripeNo) {
+        self.stripes.with(stripe, |table| {
+            table.downgrade(op.index, &mut |granted| self.granted(granted));
+        });
     }
 
     /// Gives up the stripe that `op` holds or waits for, if any.
-    pub(crate) fn unlock_stripe(&self, op: &Op) {
-        let mut stripes = self.stripes.lock();
-        stripes.unlock(op.index, &mut |granted| self.granted(granted));
+    pub(crate) fn unlock_stripe(&self, op: &Op, stripe: StripeNo) {
+        self.stripes.with(stripe, |table| {
+            table.unlock(op.index, &mut |granted| self.granted(granted));
+        });
     }
 
     fn granted(&self, op: u32) {
@@ -803,9 +811,11 @@ impl Context<'_> {
         let Some(writes) = self.columns.writes.take() else {
             return;
         };
+        let stripe = writes.batch.stripe();
         self.op.offer(writes);
-        let mut stripes = self.array.stripes.lock();
-        stripes.offer(self.op.index, &mut |waiting| self.array.wake(Some(waiting)));
+        let wake = &mut |waiting| self.array.wake(Some(waiting));
+        let stripes = &self.array.stripes;
+        stripes.with(stripe, |table| table.offer(self.op.index, wake));
     }
 
     /// Sets what the command of `slot` is to do: `len` sectors from `at` on, counted from where

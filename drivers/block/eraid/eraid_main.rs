@@ -41,6 +41,7 @@ mod retained;
 mod ring;
 mod running;
 mod storage;
+mod stripes;
 mod sub;
 mod write;
 mod writes;

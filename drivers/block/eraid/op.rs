@@ -682,18 +682,12 @@ impl Context<'_> {
             .collect()
     }
 
-    /// Gives one command back to the pool.
-    pub(crate) fn give_back(&mut self, slot: Slot) {
-        if let Some(cmd) = self.columns.take(slot) {
-            self.array.give(cmd);
-        }
-    }
-
     /// Gives all commands back but those of `keep`.
     pub(crate) fn keep_only(&mut self, keep: SlotSet) {
-        for slot in self.array.geometry.all_slots().minus(keep).iter() {
-            self.give_back(slot);
-        }
+        let slots = self.array.geometry.all_slots().minus(keep);
+        let columns = &mut *self.columns;
+        self.array
+            .give_all(slots.iter().filter_map(|slot| columns.take(slot)));
     }
 
     /// Gives all commands back.

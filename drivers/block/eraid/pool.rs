@@ -160,13 +160,23 @@ impl Pool {
     }
 
     /// Takes a command back, with its pages. Any context. `wake` is told who is to try again.
-    pub(crate) fn give(&self, mut cmd: Cmd, wake: &mut dyn FnMut(u32)) {
-        let slot = cmd.ctx.slot;
-        self.free_pages.give(&mut cmd.buf);
+    pub(crate) fn give(&self, cmd: Cmd, wake: &mut dyn FnMut(u32)) {
+        self.give_all(core::iter::once(cmd), wake);
+    }
+
+    /// Takes commands back, with their pages. Any context. `wake` is told who is to try again.
+    pub(crate) fn give_all(&self, cmds: impl Iterator<Item = Cmd>, wake: &mut dyn FnMut(u32)) {
+        let mut slots = SlotSet::EMPTY;
         let mut inner = self.inner.lock();
-        // The vector was made to hold all commands.
-        let _ = inner.commands.push_within_capacity(cmd);
-        self.next(&inner, SlotSet::single(slot), wake);
+        for mut cmd in cmds {
+            slots.insert(cmd.ctx.slot);
+            self.free_pages.give(&mut cmd.buf);
+            // The vector was made to hold all commands.
+            let _ = inner.commands.push_within_capacity(cmd);
+        }
+        if !slots.is_empty() {
+            self.next(&inner, slots, wake);
+        }
     }
 
     /// The member of `slot` has less in hand. Any context. `wake` is told who is to try again.

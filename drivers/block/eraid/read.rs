@@ -132,7 +132,7 @@ impl StripeRead {
 
     pub(crate) fn abort(&mut self, cx: &mut Context<'_>) {
         cx.array.forget_wait(cx.op);
-        cx.array.unlock_stripe(cx.op);
+        cx.array.unlock_stripe(cx.op, self.band.stripe);
     }
 
     /// The members to ask and those to compute, as things are now; `None` when there is no way to
@@ -177,7 +177,7 @@ impl StripeRead {
     /// Gives everything back, to begin again.
     fn release(&mut self, cx: &mut Context<'_>) {
         cx.give_back_all();
-        cx.array.unlock_stripe(cx.op);
+        cx.array.unlock_stripe(cx.op, self.band.stripe);
         self.phase = Phase::Reserve;
     }
 

@@ -59,6 +59,9 @@ struct Run {
     busy: [Option<StripeNo>; WORKERS],
     workers: u8,
     failed: bool,
+    /// A write left the member out that is being caught up: nothing of it is to be relied on before
+    /// the region was done anew.
+    passed_by: bool,
 }
 
 impl Run {
@@ -167,7 +170,8 @@ impl Sync {
             return None;
         }
         let run = self.state.lock().run?;
-        (run.region == region && !run.failed && stripe < run.done()).then_some(run.goal)
+        let reached = !run.failed && !run.passed_by && stripe < run.done();
+        (run.region == region && reached).then_some(run.goal)
     }
 
     /// Whether `stripe` may be in work at the moment.
@@ -210,6 +214,14 @@ impl Sync {
     fn give_up(&self) {
         if let Some(run) = &mut self.state.lock().run {
             run.failed = true;
+        }
+    }
+
+    /// A write in `region` left out a member that is being caught up there, if one is: it goes on
+    /// counting as stale, and the region is done anew after this run.
+    pub(crate) fn pass_by(&self, region: RegionNo) {
+        if let Some(run) = &mut self.state.lock().run {
+            run.passed_by |= run.region == region;
         }
     }
 
@@ -342,7 +354,7 @@ impl StripeSync {
                 }
                 Phase::Reading(work) => {
                     self.phase = Phase::Upgrade(work);
-                    match cx.array.upgrade_stripe(cx.op) {
+                    match cx.array.upgrade_stripe(cx.op, self.stripe) {
                         Grant::Queued => return Step::Wait,
                         Grant::Granted => cx.granted = true,
                         Grant::Misuse => self.fail(cx),
@@ -376,7 +388,7 @@ impl StripeSync {
             cx.array.write_failed(cx.left);
         }
         cx.array.forget_wait(cx.op);
-        cx.array.unlock_stripe(cx.op);
+        cx.array.unlock_stripe(cx.op, self.stripe);
         if let Err(true) = cx.array.sync.next(self.index) {
             cx.array.resync_ends();
         }
@@ -482,7 +494,7 @@ impl StripeSync {
 
     fn release(&self, cx: &mut Context<'_>) {
         cx.give_back_all();
-        cx.array.unlock_stripe(cx.op);
+        cx.array.unlock_stripe(cx.op, self.stripe);
     }
 }
 
@@ -520,6 +532,7 @@ impl Array {
                 busy: [None; WORKERS],
                 workers: WORKERS as u8,
                 failed: false,
+                passed_by: false,
             });
         }
         array_info!(

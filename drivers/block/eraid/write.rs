@@ -118,7 +118,7 @@ impl StripeWrite {
                     Err(Lost) if self.goes_on(cx) => {}
                     Err(Lost) => {
                         cx.array.forget_wait(cx.op);
-                        cx.array.unlock_stripe(cx.op);
+                        cx.array.unlock_stripe(cx.op, self.stripe);
                         match self.wrote {
                             Some(kind) => self.phase = Phase::Record(kind),
                             None => return self.end(cx),
@@ -131,7 +131,7 @@ impl StripeWrite {
                     self.phase = Phase::Plan;
                 }
                 Phase::Preread(plan) => {
-                    match cx.array.upgrade_stripe(cx.op) {
+                    match cx.array.upgrade_stripe(cx.op, self.stripe) {
                         Grant::Misuse => return self.give_up(cx),
                         grant => cx.granted = grant == Grant::Granted,
                     }
@@ -149,13 +149,13 @@ impl StripeWrite {
                     self.written(cx, &plan);
                     cx.give_back_all();
                     if self.next_alone(cx) {
-                        cx.array.downgrade_stripe(cx.op);
+                        cx.array.downgrade_stripe(cx.op, self.stripe);
                         continue;
                     }
                     if let Some(kept) = cx.columns.kept.take() {
                         cx.array.put_retained(kept);
                     }
-                    cx.array.unlock_stripe(cx.op);
+                    cx.array.unlock_stripe(cx.op, self.stripe);
                     self.phase = Phase::Record(plan.kind);
                 }
                 Phase::Record(kind) => {
@@ -172,7 +172,7 @@ impl StripeWrite {
     pub(crate) fn abort(&mut self, cx: &mut Context<'_>, status: Status) {
         cx.array.forget_wait(cx.op);
         // From here on nobody joins.
-        cx.array.unlock_stripe(cx.op);
+        cx.array.unlock_stripe(cx.op, self.stripe);
         if cx.columns.writes.is_none() {
             cx.columns.writes = cx.op.end_offer().or_else(|| cx.op.take_gathered());
         }
@@ -264,7 +264,7 @@ impl StripeWrite {
             writes.fail_all(Status::IOERR);
         }
         cx.give_back_all();
-        cx.array.unlock_stripe(cx.op);
+        cx.array.unlock_stripe(cx.op, self.stripe);
         self.end(cx)
     }
 
@@ -559,7 +559,7 @@ impl StripeWrite {
             news = self.missed;
             if !news.is_empty() {
                 // What a recovery has done here is not to be read.
-                cx.array.sync.give_up_in(cx.array.region_of(self.stripe));
+                cx.array.sync.pass_by(cx.array.region_of(self.stripe));
             }
         }
         cx.array.note_missed(self.stripe, news);
