@@ -148,9 +148,11 @@ start
 zeroes 0 3
 zeroes 1 2
 zeroes 5 4
+zeroes 6 5
 forgets 0 2 2
 forgets 1 2 1
 forgets 5 3 2
+forgets 6 4 2
 storm
 trims
 finish
