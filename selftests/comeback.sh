@@ -27,6 +27,12 @@ comeback() {
 	t_run "${id}_assemble" array_assemble back
 	t_is "$(<"$A/degraded")" 0 "${id}_not_degraded"
 	t_run "${id}_verify_at_once" verify
+	if [ "$1" != 6 ]; then
+		# What it missed is nowhere but on the others.
+		store "$(dir_of "${MEMBERS[0]}")/state" faulty
+		t_is "$ERRNO" EBUSY "${id}_others_stay"
+		t_run "${id}_says_why" grep -q "still being caught up" <<<"$WHY"
+	fi
 	t_run "${id}_write_meanwhile" writes
 	dm_change d1 "$(linear_table /dev/m1)"
 	t_run "${id}_caught_up" wait_until 60 in_sync

@@ -369,7 +369,7 @@ impl Array {
     }
 
     /// Members the data cannot do without.
-    fn needed(&self) -> u32 {
+    pub(crate) fn needed(&self) -> u32 {
         u32::from(self.geometry.members() - self.geometry.parity())
     }
 

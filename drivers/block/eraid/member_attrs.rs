@@ -135,6 +135,11 @@ impl MemberDir {
                 Ok(())
             }
             _ if self.state() == MemberState::Faulty => Ok(()),
+            _ if array.is_needed_to_catch_up(slot) => Err(refuse!(
+                Errno::Busy,
+                "state: {} cannot be failed: another member is still being caught up",
+                self.member.name()
+            )),
             _ => match array.fail_member(slot, "the administrator says so", false) {
                 true => Ok(()),
                 false => Err(refuse!(

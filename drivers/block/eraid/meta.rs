@@ -558,6 +558,16 @@ impl Array {
         })
     }
 
+    /// Whether a member in sync is all that stands for what others, in sync but for some regions,
+    /// missed there.
+    pub(crate) fn is_needed_to_catch_up(&self, slot: Slot) -> bool {
+        let mut behind = SlotSet::EMPTY;
+        let regions = &self.meta.regions;
+        regions.for_each(|region| behind = behind.union(region.view().stale));
+        let left = self.in_sync().without(slot);
+        left.len() >= self.needed() && left.minus(behind).len() < self.needed()
+    }
+
     /// Whether the map of the members says that writes may be in flight.
     pub(crate) fn is_marked(&self) -> bool {
         self.meta.regions.any(|region| region.view().in_flight)
