@@ -32,10 +32,34 @@ key_of() { printf '%s\n' "$@" | sha256sum | cut -c 1-12; }
 # Files whose content matters to a key.
 key_of_files() { cat "$@" | sha256sum | cut -c 1-12; }
 
+# What says that a directory is a cache of the lab, which may delete in it.
+readonly CACHE_MARK=.eraid-lab-cache
+
+cache_is_marked() { [ -f "$CACHE/$CACHE_MARK" ]; }
+
+# The caches of earlier labs, which left no mark.
+cache_is_old() {
+	[ -e "$CACHE/lock/use" ] && [ -d "$CACHE/tmp" ] && [ -d "$CACHE/cargo" ] && [ -d "$CACHE/build" ] ||
+		compgen -G "$CACHE/root-*/.lab-key" >/dev/null
+}
+
+# Only a new or empty directory becomes a cache; a file system of its own has
+# lost+found.
+cache_mark() {
+	mkdir -p "$CACHE"
+	! cache_is_marked || return 0
+	if ! cache_is_old && [ -n "$(find "$CACHE" -mindepth 1 -maxdepth 1 ! -name lost+found -print -quit)" ]; then
+		die "$CACHE has other things in it and is no cache of the lab" \
+			"let ERAID_CACHE name a new or an empty directory"
+	fi
+	echo "The lab of eRAID deletes what it likes here." >"$CACHE/$CACHE_MARK"
+}
+
 cache_init() {
 	CACHE=${ERAID_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/eraid}
-	mkdir -p "$CACHE/lock" "$CACHE/tmp" "$CACHE/cargo" "$CACHE/build"
+	cache_mark
 	CACHE=$(realpath "$CACHE")
+	mkdir -p "$CACHE/lock" "$CACHE/tmp" "$CACHE/cargo" "$CACHE/build"
 	# Each checkout has logs of its own.
 	LOG=$CACHE/log/$(key_of "$REPO")
 	mkdir -p "$LOG"
@@ -117,7 +141,7 @@ stale_entries() {
 	{
 		find "$CACHE" -mindepth 2 -maxdepth 2 -name .lab-key -printf '%T@ %h\n'
 		find "$CACHE/build" -mindepth 1 -maxdepth 1 -type d -printf '%T@ %p\n'
-	} | sort -n | while read -r _ f; do
+	} | sort -n | while IFS=' ' read -r _ f; do
 		name=${f##*/}
 		case $wanted in *" $name "*) continue ;; esac
 		case $name in
@@ -133,13 +157,13 @@ cache_size_mb() { du -sm "$CACHE" 2>/dev/null | cut -f 1; }
 # when this run got as far as knowing the current keys.
 cache_prune() {
 	local max=$((${ERAID_CACHE_MAX_GB:-20} * 1024)) d
-	[ -n "${COMPILER:-}" ] || return 0
+	[ -n "${COMPILER:-}" ] && cache_is_marked || return 0
 	if flock -n -x 8; then
-		for d in $(stale_entries); do
+		while IFS= read -r d; do
 			[ "$(cache_size_mb)" -gt "$max" ] || break
 			note "cache over ${ERAID_CACHE_MAX_GB:-20} GB: removing stale $(basename "$d")"
 			rm -rf --one-file-system "$d"
-		done
+		done < <(stale_entries)
 	fi
 	flock -s 8
 }
