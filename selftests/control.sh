@@ -7,7 +7,7 @@
 . ./ktap_helpers.sh
 . ./lib.sh
 
-readonly MB=16 LIMIT=5
+readonly MB=16 LIMIT=$((5 * SCALE))
 
 # in_time NAME CMD...: CMD succeeds, and does not wait for what hangs.
 in_time() {

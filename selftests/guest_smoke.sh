@@ -10,6 +10,11 @@ t_run root_is_read_only bash -c '! touch /lab/repo/x 2>/dev/null'
 t_run sysfs test -d /sys/class/block
 t_run tracefs test -d /sys/kernel/tracing/events/block
 t_run debugfs test -d /sys/kernel/debug/block
+# What the lab asks of the kernel when it boots.
+[ "$ERAID_FLAVOUR" = tt ] && hung=0 || hung=60
+t_is "$(</proc/sys/kernel/hung_task_timeout_secs)" $hung hung_tasks_are_told
+t_is "$(python3 -S -E -c 'import ctypes; print(ctypes.CDLL(None).klogctl(10, None, 0))')" \
+	$((1 << 20)) kernel_log_is_long
 
 # The root has no udev: device nodes are devtmpfs's own.
 modprobe null_blk nr_devices=0 2>/dev/null

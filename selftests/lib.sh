@@ -15,6 +15,8 @@ readonly STORE=$ERAID_TOOLS/eraid-store
 readonly WORK=${TMPDIR:-/tmp}
 SEED=${SEED:-$((RANDOM * 32768 + RANDOM + 1))}
 SOAK=${ERAID_SOAK:-}
+# How much longer than usual everything may take; given as ERAID_TIMEOUT_SCALE.
+readonly SCALE=${ERAID_TIMEOUT_SCALE:-1}
 
 # --- start and end ------------------------------------------------------------
 
@@ -57,14 +59,21 @@ mounts_under() { awk -v dir="$1/" 'index($2 "/", dir) == 1 && $2 "/" != dir { pr
 # must CMD...: for what the test itself needs; without it there is no test.
 must() { "$@" || t_bail "failed: $*"; }
 
-# wait_until SECONDS CMD...: CMD until it succeeds.
+# wait_until SECONDS CMD...: CMD until it succeeds; SCALE times as long at most.
 wait_until() {
-	local end=$((SECONDS + $1))
+	local end=$((SECONDS + $1 * SCALE))
 	shift
 	until "$@" 2>/dev/null; do
 		[ $SECONDS -le $end ] || return 1
 		nap 0.03
 	done
+}
+
+# all_end PID...: waits for these jobs; whether all of them succeeded.
+all_end() {
+	local pid bad=0
+	for pid in "$@"; do wait "$pid" || bad=1; done
+	return $bad
 }
 
 # nap SECONDS: a sleep without a process; nothing ever comes from that pipe.

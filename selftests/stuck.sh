@@ -42,7 +42,7 @@ stuck_test() {
 	# A request may have to be given up before its process can go; stopping does that.
 	wait_until $LIMIT control stop stuck
 	t_is "$ERRNO" ok "${id}_stops"
-	t_run "${id}_stops_in_time" test $(($(seconds) - begun)) -lt $LIMIT
+	t_run "${id}_stops_in_time" test $(($(seconds) - begun)) -lt $((LIMIT * SCALE))
 	t_run "${id}_killed_are_gone" wait_until 2 gone "${pids[@]}"
 	t_run "${id}_disk_is_gone" test ! -e "$NODE" -a ! -e "/sys/block/$ARRAY"
 
@@ -79,7 +79,7 @@ idle_test() {
 	begun=$(seconds)
 	control stop idle
 	t_is "$ERRNO" ok idle_stops
-	t_run idle_stops_in_time test $(($(seconds) - begun)) -lt $LIMIT
+	t_run idle_stops_in_time test $(($(seconds) - begun)) -lt $((LIMIT * SCALE))
 	dm_answer_again d2
 	t_run idle_no_zombies wait_until 5 bash -c "! grep -q dm- $CONTROL/zombies"
 	MEMBERS=("${MEMBERS[@]}")
@@ -105,7 +105,7 @@ first_write_test() {
 	kill -KILL $pid
 	wait_until $LIMIT control stop first
 	t_is "$ERRNO" ok first_write_stops
-	t_run first_write_stops_in_time test $(($(seconds) - begun)) -lt $LIMIT
+	t_run first_write_stops_in_time test $(($(seconds) - begun)) -lt $((LIMIT * SCALE))
 	t_run first_write_is_gone wait_until 2 gone $pid
 	dm_answer_again d1
 	t_run first_write_no_zombies wait_until 5 bash -c "! grep -q dm- $CONTROL/zombies"

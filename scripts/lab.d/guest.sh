@@ -46,14 +46,19 @@ guest_env() { # FLAVOUR [KEY=VALUE...]: the file that the guest's init reads
 	[ "$flavour" != stock ] || tty=/dev/ttyS1
 	printf '%s=%q\n' LAB_TTY $tty ERAID_FLAVOUR "$flavour" \
 		ERAID_MODDIR /lab/mod ERAID_KO /lab/mod/eraid.ko \
-		ERAID_HDDSIM_KO /lab/mod/eraid_hddsim.ko ERAID_TOOLS "/lab/cargo/$TOOLS_TARGET/debug"
+		ERAID_HDDSIM_KO /lab/mod/eraid_hddsim.ko ERAID_TOOLS "/lab/cargo/$TOOLS_TARGET/debug" \
+		ERAID_TIMEOUT_SCALE "${ERAID_TIMEOUT_SCALE:-1}"
 	for kv in "$@"; do printf '%s=%q\n' "${kv%%=*}" "${kv#*=}"; done
 }
 
 # guest_boot FLAVOUR DIR: boot, tests' output on stdout, the kernel's log in
 # DIR/kernel.log. kernel_setup FLAVOUR ran before.
 guest_boot() {
-	local flavour=$1 dir=$2 args=() binds
+	local flavour=$1 dir=$2 args=() binds hung=60
+	# A drive that hangs for simulated minutes is no news.
+	[ "$flavour" != tt ] || hung=0
+	# All that a suite makes the kernel say is looked at when the suite ends.
+	local log=(quiet printk.devkmsg=on log_buf_len=1M "sysctl.kernel.hung_task_timeout_secs=$hung")
 	binds=(-r "$MODULES:/usr/lib/modules" -r "$REPO:repo" -r "$dir/mod:mod"
 		-r "$dir/job:guest")
 	# Host programs, if they were built.
@@ -66,7 +71,7 @@ guest_boot() {
 			-smp "${ERAID_GUEST_CPUS:-2}" -m "${ERAID_GUEST_MEM:-2048}" \
 			-display none -monitor none -no-reboot -nodefaults \
 			-kernel "/usr/lib/modules/$KABI/vmlinuz" -initrd /lab/debs/initrd \
-			-append "console=ttyS0 panic=-1 quiet printk.devkmsg=on hung_task_timeout_secs=60 no_timer_check" \
+			-append "console=ttyS0 panic=-1 no_timer_check ${log[*]}" \
 			-fsdev local,id=root,path=/,security_model=none,readonly=on,multidevs=remap \
 			-device virtio-9p-pci,fsdev=root,mount_tag=root \
 			-serial file:/lab/work/kernel.log -serial stdio
@@ -75,10 +80,9 @@ guest_boot() {
 	case $flavour in
 	# The default ptrace mode cannot do SMP.
 	smp | perf) args=(seccomp=on ncpus="${ERAID_GUEST_CPUS:-2}") ;;
-	# System calls cost a third of what they do in ptrace mode. A drive that
-	# hangs for simulated minutes is no news there.
+	# System calls cost a third of what they do in ptrace mode.
 	tt)
-		args=(seccomp=on hung_task_timeout_secs=0)
+		args=(seccomp=on)
 		[ -n "${ERAID_REAL_TIME:-}" ] || args+=(time-travel=inf-cpu)
 		;;
 	esac
@@ -86,7 +90,7 @@ guest_boot() {
 		/lab/obj/linux mem="${ERAID_GUEST_MEM:-1024}M" root=/dev/root \
 		rootfstype=hostfs rootflags=/ ro init=/lab/repo/scripts/guest/init \
 		con=null con0=fd:0,fd:1 con1=null,fd:2 console=tty1 \
-		printk.devkmsg=on panic=-1 quiet "${args[@]}" 2>"$dir/kernel.log"
+		panic=-1 "${log[@]}" "${args[@]}" 2>"$dir/kernel.log"
 }
 
 # Give the guest the modules of a finished build.

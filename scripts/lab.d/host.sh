@@ -83,7 +83,7 @@ host_tests() {
 	check host/rustfmt check_rustfmt
 	local f
 	for f in "$REPO"/scripts/check-*; do
-		[ ! -x "$f" ] || check "host/$(basename "$f")" check_script "$(basename "$f")"
+		check "host/$(basename "$f")" check_script "$(basename "$f")"
 	done
 	[ -f "$REPO/Cargo.toml" ] || return 0
 	# The one lint that the kernel turns off as well for compilers before 1.86.
@@ -100,7 +100,7 @@ host_tests() {
 
 # One line for each host test, as for the guests'.
 cargo_test() {
-	local log=$LOG/test-host-cargo.log rc=0 line crate=cargo name before=$FAILED
+	local log=$LOG/test-host-cargo.log rc=0 line crate=cargo name before=$FAILED ran=$PASSED
 	local soak=()
 	[ -z "${ERAID_SOAK:-}" ] || soak=(PROPTEST_CASES=20000)
 	lap
@@ -113,6 +113,8 @@ cargo_test() {
 		*'Running '*) crate=${line##*/}; crate=${crate%-*} ;;
 		*'Doc-tests '*) crate=doc-${line##* } ;;
 		'test '*' ... ok') name=${line#test }; result ok "host/$crate/$(one_word "${name% ... ok}")" - ;;
+		# As a skip in a guest that nobody allows.
+		'test '*' ... ignored'*) name=${line#test }; result FAIL "host/$crate/$(one_word "${name%% ... ignored*}")" - ignored ;;
 		'test '*' ... FAILED') name=${line#test }; result FAIL "host/$crate/$(one_word "${name% ... FAILED}")" - ;;
 		esac
 	done <"$log"
@@ -121,6 +123,8 @@ cargo_test() {
 		[ "$FAILED" != "$before" ] || result FAIL host/cargo-test "$SECS" "status $rc"
 		awk '/^error|panicked at/ { n = 15 } n-- > 0 && shown++ < 60 { print "      | " $0 }' "$log" >&3
 		say "      the whole log: $log"
+	elif [ "$PASSED" = "$ran" ] && [ "$FAILED" = "$before" ]; then
+		result FAIL host/cargo-test "$SECS" "there was no test; the whole log: $log"
 	fi
 }
 
@@ -131,6 +135,8 @@ one_word() { local w=${1// - /::}; printf '%s' "${w// /_}"; }
 tools_build() {
 	[ -f "$REPO/Cargo.toml" ] || return 0
 	in_root_cargo env RUSTFLAGS='-C target-feature=+crt-static' \
-		cargo build -p eraid-tools --target "$TOOLS_TARGET" >"$LOG/tools.log" 2>&1 </dev/null ||
-		note "the guests' programs do not build, see $LOG/tools.log"
+		cargo build -p eraid-tools --target "$TOOLS_TARGET" >"$LOG/tools.log" 2>&1 </dev/null || {
+		tail -n 20 "$LOG/tools.log" >&2
+		die "the guests' programs do not build" "read $LOG/tools.log"
+	}
 }

@@ -8,7 +8,8 @@
 # shellcheck disable=SC2034
 
 # Lanes that wait ("NAME COMMAND..." each), lanes that run, by process.
-LANES=() declare -A LANE_OF=()
+LANES=()
+declare -A LANE_OF=()
 
 lane() { LANES+=("$*"); } # NAME COMMAND...
 

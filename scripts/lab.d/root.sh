@@ -85,7 +85,7 @@ root_make() { # DIR
 	local all=("${ROOT_BUILD_PACKAGES[@]}" "${ROOT_GUEST_PACKAGES[@]}") list
 	list=$(IFS=,; echo "${all[*]}")
 	# mmdebstrap wants to write to a directory that "_apt" can reach.
-	mmdebstrap --mode=root --variant=minbase --skip=check/empty \
+	with_lab mmdebstrap --mode=root --variant=minbase --skip=check/empty \
 		--aptopt="$opts" --include="$list" trixie "$dir" \
 		"deb $mirror trixie main" "deb $mirror trixie-backports main"
 	local d
@@ -93,6 +93,20 @@ root_make() { # DIR
 	mkdir -p "$dir/usr/lib/modules"
 	# Places where the host's files are bound over, when it has them.
 	touch "$dir/etc/resolv.conf" "$dir/etc/hosts" "$dir/etc/apt/auth.conf"
+}
+
+# with_lab CMD...: run CMD so that it, all that it started and all its mounts are
+# gone when the lab is, even if that was by SIGKILL.
+with_lab() {
+	local pid rc=0
+	unshare --mount --propagation private --pid --fork --kill-child=SIGKILL --mount-proc "$@" &
+	pid=$!
+	(
+		while kill -0 "$pid" && [ -e "/proc/$$" ]; do sleep 2; done
+		[ -e "/proc/$$" ] || kill -KILL "$pid"
+	) >/dev/null 2>&1 &
+	wait "$pid" || rc=$?
+	return $rc
 }
 
 root_setup() {
