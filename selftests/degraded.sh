@@ -83,19 +83,39 @@ lose_two() {
 	rm "$LOG"
 }
 
+# writes_until FILE: writes, over and over, until the file is there.
+writes_until() {
+	local round
+	for ((round = 0; ; round++)); do
+		"$EXERCISE" write "$NODE" --log "$LOG" --seed $((SEED + round)) --count $((COUNT * 5)) \
+			--threads 4 --unit 64K || return 1
+		[ ! -e "$1" ] || return 0
+	done
+}
+
+# write_ended: a write to the array that began after this ends.
+write_ended() {
+	local before
+	before=$(device_stat "$NODE" 5)
+	# Four may have been under way.
+	wait_until 5 more_writes $((before + 4))
+}
+more_writes() { [ "$(device_stat "$NODE" 5)" -gt "$1" ]; }
+
 # Writes go on while first one and then another member of a RAID-6 is failed.
 fail_under_writes() {
 	local id=r6_under_writes pid
 	LOG=$WORK/$id.log
 	null_members 6 $MB
 	t_run "${id}_create" array_create "$id" level=6 chunk=64K || return 0
-	COUNT=$((COUNT * 10)) writes >"$WORK/under" 2>&1 &
+	writes_until "$WORK/enough" >"$WORK/under" 2>&1 &
 	pid=$!
-	nap 0.1
+	t_run "${id}_begin" write_ended
 	member_fail /dev/m4
-	nap 0.1
+	t_run "${id}_go_on_without_one" write_ended
 	member_fail /dev/m1
-	t_run "${id}_was_under_writes" kill -0 $pid
+	t_run "${id}_go_on_without_two" write_ended
+	: >"$WORK/enough"
 	t_run "${id}_writes_end" wait $pid || t_note "$(tail -n 5 "$WORK/under")"
 	t_is "$(<"$A/degraded")" 2 "${id}_degraded"
 	t_run "${id}_verify" verify

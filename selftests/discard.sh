@@ -13,10 +13,12 @@ discard() { blkdiscard -o "$1" -l "$2" "$NODE"; }
 is_zero() { cmp -n "$2" -i "$1:0" "$NODE" /dev/zero; }
 limit() { echo "$(<"/sys/block/$ARRAY/queue/$1")"; }
 
-# member_is_zero NODE REGION: whether the member has nothing left there.
+# member_is_zero NODE REGION: whether the member has nothing left there. The page
+# cache of its device does not know what the array does.
 member_is_zero() {
 	local offset=$(($(<"$(dir_of "$1")/offset") * 512 + $2 * REGION))
-	cmp -n $REGION -i "$offset:0" "$1" /dev/zero
+	dd if="$1" bs=1M count=$((REGION >> 20)) skip=$offset iflag=direct,skip_bytes status=none |
+		cmp -n $REGION - /dev/zero
 }
 
 # zeroes LEVEL MEMBERS: the log knows the blocks before and behind.

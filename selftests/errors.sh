@@ -107,6 +107,20 @@ seen() {
 	grep -cE "block_rq_issue: $dev $2" "$WORK/trace"
 }
 
+# fua_data NODE: how many durable writes of data; the map, whose writes are durable
+# too, lies before it. It may be cleared at any time.
+fua_data() {
+	local dev
+	dev=$(tr : , <"/sys/class/block/$(kernel_name "$1")/dev")
+	# "block_rq_issue: DEVICE FLAGS BYTES (COMMAND) SECTOR + SECTORS ..."
+	awk -v dev="$dev" -v from="$(<"$A/rd0/offset")" '{
+		for (i = 1; i < NF && $i != "block_rq_issue:"; i++);
+		if ($(i + 1) != dev || $(i + 2) !~ /^F?WF/) next
+		while (i < NF && $i != "+") i++
+		if ($(i - 1) >= from) count++
+	} END { print count + 0 }' "$WORK/trace"
+}
+
 trace_on() { echo >$TRACE/trace; echo 1 >$TRACE/events/block/block_rq_issue/enable; }
 trace_off() {
 	echo 0 >$TRACE/events/block/block_rq_issue/enable
@@ -124,7 +138,7 @@ flush_and_fua() {
 	trace_on
 	must "$EXERCISE" write "$NODE" --log "$LOG" --seed 1 --count 1 --min-size 4K --max-size 4K --length 4K --dsync-pct 100 >/dev/null
 	trace_off
-	for ((i = 0; i < $2; i++)); do [ "$(seen "/dev/m$i" 'WF')" = 0 ] || fua=$((fua + 1)); done
+	for ((i = 0; i < $2; i++)); do [ "$(fua_data "/dev/m$i")" = 0 ] || fua=$((fua + 1)); done
 	case $1 in
 	0) t_is $fua 1 ${id}_members_with_FUA ;;
 	6) t_is $fua 3 ${id}_members_with_FUA ;;

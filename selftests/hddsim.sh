@@ -30,6 +30,12 @@ wait_for() { # CMD...
 	done
 }
 
+all_end() { # PID...: whether all of these jobs succeeded
+	local pid bad=0
+	for pid in "$@"; do wait "$pid" || bad=1; done
+	return $bad
+}
+
 between() { awk -v x="$1" -v a="$2" -v b="$3" 'BEGIN { exit !(x >= a && x <= b) }'; }
 now_ms() {
 	local up
@@ -298,24 +304,24 @@ storm() {
 	for i in 0 1 2; do create name="s$i" size=1G seed="$i" overhead_us=10 seek_min_us=10 seek_sqrt_us=10 rpm=60000; done
 	for i in 0 1 2; do
 		(for ((n = 0; n < 20; n++)); do
-			dd if=/dev/urandom of=/dev/s$i bs=128K count=16 seek=$((RANDOM % 4000)) oflag=direct conv=fsync status=none
-			dd if=/dev/s$i of=/dev/null bs=512 count=64 skip=$((RANDOM * 50)) iflag=direct status=none
+			dd if=/dev/urandom of=/dev/s$i bs=128K count=16 seek=$((RANDOM % 4000)) oflag=direct conv=fsync status=none &&
+				dd if=/dev/s$i of=/dev/null bs=512 count=64 skip=$((RANDOM * 50)) iflag=direct status=none || exit 1
 		done) &
 		pids+=($!)
 		(for ((n = 0; n < 40; n++)); do
 			for pair in queue_depth=1 zones=7 heads=3 track_buffer=1 lookahead_kib=0 write_cache=0 age_ms=1 \
 				queue_depth=64 zones=1 heads=8 write_cache=1 lookahead_kib=4096 write_cache_kib=16 age_ms=1000; do
-				set_to s$i "${pair%=*}" "${pair#*=}"
+				set_to s$i "${pair%=*}" "${pair#*=}" || exit 1
 			done
-			of s$i counters >/dev/null
+			[ -n "$(of s$i counters)" ] || exit 1
 		done) &
 		pids+=($!)
 	done
 	(for ((n = 0; n < 20; n++)); do
-		create name=s9 size=1G && remove s9
+		create name=s9 size=1G && remove s9 || exit 1
 	done) &
 	pids+=($!)
-	t_run storm wait "${pids[@]}"
+	t_run storm all_end "${pids[@]}"
 	t_run settles wait_for set_to s0 reset 1
 	for i in 0 1 2; do t_is "$(counter s$i in_flight)" 0 "storm_over_$i"; done
 	t_run_fails no_unload_while_open bash -c 'exec 3</dev/s1; rmmod eraid_hddsim 2>/dev/null'

@@ -20,45 +20,62 @@ burst() {
 }
 check() { "$EXERCISE" verify "$NODE" --log "$MAP" --threads 2 --max-size 256K; }
 
-gone() { echo "$(<"$A/degraded")"; }
+missing() { echo "$(<"$A/degraded")"; }
 sitting() { cat "$A"/dev-*/sit_out | grep -vc '^0$'; }
 in_sync() { quiet && attr_is unsynced_regions 0; }
 
-# One thing that an administrator or a device does.
-change() { # PARITY
+# take KIND FILE VALUE: does it, and counts when it was taken.
+declare -A TAKEN
+take() { store "$2" "$3" && TAKEN[$1]=$((TAKEN[$1] + 1)); }
+
+# change PARITY [KIND]: one thing that an administrator or a device does.
+change() {
+	local kinds=(fail sit_out sit_in nap) kind=$2 dir
 	random_below ${#MEMBERS[@]}
-	local dir
 	dir=$(dir_of "${MEMBERS[RANDOM_NUMBER]}")
 	random_below 4
-	case $RANDOM_NUMBER in
+	case ${kind:-${kinds[RANDOM_NUMBER]}} in
 	# Refused while another one is being caught up.
-	0) [ "$(gone)" -ge "$1" ] || store "$dir/state" faulty || true ;;
-	1) [ "$(($(gone) + $(sitting)))" -ge "$1" ] || store "$dir/sit_out" 1 || true ;;
-	2) store "$dir/sit_out" 0 || true ;;
-	3) nap 0.05 ;;
+	fail) [ "$(missing)" -ge "$1" ] || take fail "$dir/state" faulty ;;
+	sit_out) [ "$(($(missing) + $(sitting)))" -ge "$1" ] || take sit_out "$dir/sit_out" 1 ;;
+	sit_in) [ "$(<"$dir/sit_out")" = 0 ] || take sit_in "$dir/sit_out" 0 ;;
+	nap) nap 0.05 ;;
 	esac
+}
+
+# All that failed come back, and are caught up while the next burst runs.
+return_all() {
+	local before
+	before=$(missing)
+	must array_stop model
+	must array_assemble model
+	TAKEN[return]=$((TAKEN[return] + before - $(missing)))
+	[ "$(missing)" = 0 ]
 }
 
 # history LEVEL MEMBERS PARITY
 history() {
-	local id=r$1n$2 step writer failed=0
+	local id=r$1n$2 step writer failed=0 kind first=([1]=sit_out [2]=fail)
 	rm -f "$MAP"
+	TAKEN=([fail]=0 [sit_out]=0 [sit_in]=0 [return]=0)
 	null_members "$2" $MB
 	must array_create model level="$1" chunk=16K
 	for ((step = 1; step <= STEPS; step++)); do
 		BURSTS=$step
 		burst >"$WORK/burst" 2>&1 &
 		writer=$!
-		change "$3"
+		# Of each kind one is certain.
+		change "$3" "${first[step]:-}"
 		change "$3"
 		wait $writer || failed=$((failed + 1))
 		random_below 3
-		if [ $RANDOM_NUMBER = 0 ]; then
-			# All that failed come back, and are caught up while the next burst runs.
-			must array_stop model
-			must array_assemble model
-			[ "$(gone)" = 0 ] || failed=$((failed + 1))
+		if [ $RANDOM_NUMBER = 0 ] || [ $step = 2 ]; then
+			return_all || failed=$((failed + 1))
 		fi
+	done
+	for kind in fail sit_out return; do
+		t_note "$id: $kind ${TAKEN[$kind]} times"
+		t_run "${id}_$kind" test "${TAKEN[$kind]}" -ge 1
 	done
 	t_is $failed 0 "${id}_every_step"
 	t_run "${id}_verify" check

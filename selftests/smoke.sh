@@ -63,7 +63,8 @@ look_at() {
 		"$(for ((i = 0; i < n; i++)); do echo "m$i"; done | sort | tr '\n' ' ')" "${id}_slaves"
 	t_run "${id}_holders" test -e "/sys/block/m0/holders/$ARRAY"
 	t_run "${id}_lsblk" bash -c "lsblk -nro NAME /dev/m0 | grep -qx $ARRAY"
-	t_run "${id}_member_is_claimed" bash -c '! mkfs.ext4 -q -F /dev/m0 2>/dev/null; exec 3<>/dev/m0; flock -n 3'
+	claim /dev/m0
+	t_is "$ANSWER" EBUSY "${id}_member_is_claimed"
 
 	# Unload and stop are refused while in use.
 	t_run_fails "${id}_rmmod_refused" rmmod eraid

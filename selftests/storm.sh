@@ -10,17 +10,27 @@ readonly MB=16 WORKERS=6
 # Each worker's; a count, so that a busy machine does no less.
 STEPS=$(soak 40 2000) LIMIT=$(soak 200 4000)
 
-# One worker: three members of its own, but sometimes one of its neighbour's.
+# What can be done, and the random choices among it.
+readonly KINDS=(create write fail remove stop assemble)
+readonly CHOICES=(create create create assemble assemble assemble_one stop fail remove write)
+
+# One worker: three members of its own, but sometimes one of its neighbour's. It
+# begins with one of each kind, in an order in which they can be taken.
 worker() {
-	local number=$1 own line step taken=0 refused=0
+	local number=$1 own line step kind slot refused=0
+	local -A taken=()
 	local first=$((number * 3)) shared=$(((number * 3 + 3) % (WORKERS * 3)))
 	RANDOM_STATE=$((SEED + number))
 	hands_start
 	for ((step = 1; step <= STEPS; step++)); do
 		own=/dev/m$first,/dev/m$((first + 1)),/dev/m$((step % 5 ? first + 2 : shared))
-		random_below 10
-		case $RANDOM_NUMBER in
-		0 | 1 | 2)
+		random_below ${#CHOICES[@]}
+		kind=${KINDS[step - 1]:-${CHOICES[RANDOM_NUMBER]}}
+		random_below 3
+		slot=$RANDOM_NUMBER
+		[ $step -gt ${#KINDS[@]} ] || slot=1
+		case $kind in
+		create)
 			random_below 3
 			case $RANDOM_NUMBER in
 			0) line="level=1 members=$own" ;;
@@ -29,35 +39,31 @@ worker() {
 			esac
 			control create "name=s$number $line chunk=64K force=1"
 			;;
-		3 | 4) control assemble "members=$own" ;;
-		5) control assemble "members=/dev/m$first degraded=1" ;;
-		6) control stop "s$number" ;;
-		7)
-			random_below 3
-			store "/sys/class/eraid-control/arrays/s$number/eraid/rd$RANDOM_NUMBER/state" faulty
-			;;
-		8)
-			random_below 3
-			store "/sys/class/eraid-control/arrays/s$number/eraid/rd$RANDOM_NUMBER/state" remove
-			;;
-		9)
-			array_use_quietly "s$number" && timeout -s KILL 5 "$EXERCISE" write "$NODE" \
-				--log "$WORK/s$number.$step.log" --seed $step --count 20 --length 1M >/dev/null 2>&1
-			cat "/sys/class/eraid-control/arrays/s$number/eraid/status" >/dev/null 2>&1
-			rm -f "$WORK/s$number.$step.log"
-			;;
+		assemble) control assemble "members=$own" ;;
+		assemble_one) control assemble "members=/dev/m$first degraded=1" ;;
+		stop) control stop "s$number" ;;
+		fail) store "$CONTROL/arrays/s$number/eraid/rd$slot/state" faulty ;;
+		remove) store "$CONTROL/arrays/s$number/eraid/rd$slot/state" remove ;;
+		write) write_some "s$number" "$step" ;;
 		esac
-		if [ "$ERRNO" = ok ]; then taken=$((taken + 1)); else refused=$((refused + 1)); fi
+		if [ "$ERRNO" = ok ]; then taken[$kind]=$((taken[$kind] + 1)); else refused=$((refused + 1)); fi
 	done
-	echo "$((step - 1)) $taken $refused" >"$WORK/worker$number"
+	echo "steps $((step - 1)) refused $refused" >"$WORK/worker$number"
+	for kind in "${!taken[@]}"; do echo "taken $kind ${taken[$kind]}"; done >>"$WORK/worker$number"
 }
 
-array_use_quietly() {
+# write_some NAME SEED: to an array that may go at any moment.
+write_some() {
 	ERRNO=ENOENT
-	[ -L "$CONTROL/arrays/$1" ] || return 1
+	[ -L "$CONTROL/arrays/$1" ] || return 0
 	hands link "$CONTROL/arrays/$1"
 	NODE=/dev/${ANSWER##*/}
-	[ -b "$NODE" ] && ERRNO=ok
+	[ -b "$NODE" ] || return 0
+	ERRNO=EIO
+	timeout -s KILL 5 "$EXERCISE" write "$NODE" --log "$WORK/$1.log" --seed "$2" --count 20 \
+		--length 1M >/dev/null 2>&1 && ERRNO=ok
+	cat "$CONTROL/arrays/$1/eraid/status" >/dev/null 2>&1
+	rm -f "$WORK/$1.log"
 }
 
 start
@@ -76,11 +82,12 @@ DOG=$!
 for pid in "${PIDS[@]}"; do wait "$pid"; done
 kill $DOG 2>/dev/null
 for ((n = 0; n < WORKERS; n++)); do
-	t_run "worker_$n" grep -q "^$STEPS " "$WORK/worker$n"
-	t_note "worker $n: steps, taken, refused: $(cat "$WORK/worker$n" 2>/dev/null)"
+	t_run "worker_$n" grep -q "^steps $STEPS " "$WORK/worker$n"
+	t_note "worker $n: $(tr '\n' ' ' <"$WORK/worker$n")"
 done
-TAKEN=$(cat "$WORK"/worker* | awk '{ sum += $2 } END { print sum + 0 }')
-t_run some_were_taken test "$TAKEN" -gt 20
+for kind in "${KINDS[@]}"; do
+	t_run "${kind}_was_taken" grep -q "^taken $kind [1-9]" "$WORK"/worker*
+done
 for name in $(arrays); do t_run "stop_$name" array_stop "$name"; done
 t_is "$(cat $CONTROL/zombies)" "" no_zombies
 
