@@ -40,12 +40,12 @@ md_create() {
 	md_check
 }
 
-# md is in the state that the cell is about: in sync, or not begun.
+# md is in the state that the cell is about: in sync, or not begun; and whole.
 md_check() {
-	local want='idle none' is
-	[ "$STATE" = full ] || want='frozen 0'
-	is="$(</sys/block/md0/md/sync_action) $(</sys/block/md0/md/resync_start)"
-	[ "$is" = "$want" ] || t_bail "md's sync_action and resync_start are '$is', not '$want'"
+	local want='idle none 0' is
+	[ "$STATE" = full ] || want='frozen 0 0'
+	is="$(</sys/block/md0/md/sync_action) $(</sys/block/md0/md/resync_start) $(</sys/block/md0/md/degraded)"
+	[ "$is" = "$want" ] || t_bail "md's sync_action, resync_start and degraded are '$is', not '$want'"
 }
 
 md_fail() {
@@ -60,7 +60,10 @@ eraid_create() {
 	must array_create bench level="$LEVEL" chunk="$CHUNK" "${clean[@]}"
 }
 
-eraid_check() { quiet || t_bail "sync_action is $(attr sync_action)"; }
+eraid_check() {
+	quiet && attr_is degraded 0 ||
+		t_bail "sync_action is $(attr sync_action), degraded $(attr degraded)"
+}
 
 eraid_fail() {
 	member_fail "$1"

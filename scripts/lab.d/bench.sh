@@ -5,7 +5,7 @@
 # guest of its own; bench-overhead.sh has the one in real time.
 #
 # The command is called by name; the other parts set what is used here.
-# shellcheck disable=SC2317,SC2154
+# shellcheck disable=SC2317,SC2154,SC2034
 
 readonly BENCHES=(baseline writes overhead)
 
@@ -94,54 +94,90 @@ cell_say() { # FILE SECONDS
 		}' "$1" >&3
 }
 
-# All cells on both arrays, as many guests at a time as there are processors.
-cells_run() { # RAW; the cells' lines on standard input
-	local raw=$1 line name array slots
-	slots=$(nproc)
+# What there is to do, a boot each: "FILE ARRAY LINE"; the cells' lines on standard
+# input.
+cell_boots() {
+	local line name array
 	while IFS= read -r line; do
 		name=${line%% *}
 		for array in md eraid; do
 			case "$line " in *' only=md '*) [ $array = md ] || continue ;; esac
-			cell_slot "$slots"
-			cell_run "$line" $array "$raw/$name.$array" &
-			case $line in *' repeat=1'*)
-				cell_slot "$slots"
-				cell_run "$line" $array "$raw/$name.$array.again" &
-				;;
-			esac
+			echo "$name.$array $array $line"
+			case "$line " in *' repeat=1 '*) echo "$name.$array.again $array $line" ;; esac
 		done
 	done
+}
+
+# How many guests at a time: as there are processors, and as fit into the memory
+# that is free if all of them are as large as the largest.
+cell_slots() { # RAW
+	local line mb most=1 free slots
+	while IFS= read -r line; do
+		mb=$(cell_memory "$line")
+		[ "$mb" -le $most ] || most=$mb
+	done <"$1/cells"
+	free=$(awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo)
+	slots=$(nproc)
+	if [ $((free / most)) -lt "$slots" ]; then
+		slots=$((free / most > 0 ? free / most : 1))
+		note "$free MiB are free: $slots guests of up to $most MiB at a time"
+	fi
+	echo "$slots"
+}
+
+# All cells on both arrays.
+cells_run() { # RAW
+	local raw=$1 file array line slots
+	slots=$(cell_slots "$raw")
+	while read -r file array line; do
+		cell_slot "$slots"
+		cell_run "$line" "$array" "$raw/$file" &
+	done < <(cell_boots <"$raw/cells")
 	wait
 }
 
 cell_slot() { while [ "$(jobs -rp | wc -l)" -ge "$1" ]; do wait -n || :; done; }
 
-# Whether everything that ran twice gave the same digits, and all cells ended.
+# Whether all cells ended, everything that ran twice gave the same digits, and no
+# request failed where there were writes.
 cells_check() { # RAW
-	local again bad=0 same=0 file
-	for again in "$1"/*.again; do
-		[ -e "$again" ] || continue
-		if cmp -s "$again" "${again%.again}"; then
-			same=$((same + 1))
-		else
-			note "NOT REPEATABLE: $again differs from $(basename "${again%.again}")"
+	local raw=$1 file line bad=0 same=0
+	while read -r file _ line; do
+		if [ ! -s "$raw/$file" ]; then
+			note "NO RESULT: $file"
 			bad=1
+			continue
 		fi
-	done
+		case $file in *.again)
+			if cmp -s "$raw/$file" "$raw/${file%.again}"; then
+				same=$((same + 1))
+			else
+				note "NOT REPEATABLE: $raw/$file differs from ${file%.again}"
+				bad=1
+			fi
+			;;
+		esac
+		case " $line" in *' write_percent='*)
+			if ! grep -qE '^mode=.* errors=0 ' "$raw/$file"; then
+				note "FAILED REQUESTS: $file: $(grep -oE ' errors=[0-9]+' "$raw/$file")"
+				bad=1
+			fi
+			;;
+		esac
+	done < <(cell_boots <"$raw/cells")
 	[ $same = 0 ] || note "$same cells ran twice with the same digits"
-	for file in "$1"/*.failed; do [ ! -e "$file" ] || bad=1; done
 	return $bad
 }
 
 # bench_cells NAME RAW OUT CELL...: fails when md is not what the cells want of
-# it, or a cell did not end, or one that ran twice gave other digits.
+# it, or as cells_check says.
 bench_cells() {
 	local name=$1 raw=$2 out=$3 table=scripts/bench/$1.cells rc=0
 	shift 3
 	report "$raw" "$out" cells "/lab/repo/$table" "$@" >"$raw/cells" ||
 		die "bad cells" "see $table"
 	note "$(wc -l <"$raw/cells") cells on md and on eRAID, seed $BENCH_SEED; each is one boot"
-	cells_run "$raw" <"$raw/cells"
+	cells_run "$raw"
 	cells_check "$raw" || rc=1
 	report "$raw" "$out" write /lab/guest/cells /lab/guest /lab/work --name "$name" >&3 || rc=1
 	report_say "$out" "$name"
@@ -177,6 +213,8 @@ cmd_bench() {
 	[[ $BENCH_SEED =~ ^[0-9]{1,9}$ ]] || die "SEED=$BENCH_SEED is no seed" "SEED=1, SEED=2, ..."
 	[[ $BENCH_ROUNDS =~ ^[1-9][0-9]{0,2}$ ]] || die "ROUNDS=$BENCH_ROUNDS is no number of rounds"
 	[[ $BENCH_CPUS =~ ^[12]$ ]] || die "CPUS=$BENCH_CPUS is neither 1 nor 2"
+	[ -z "$out" ] || [ ${#some[@]} = 0 ] ||
+		die "--out is for a whole report, not for: ${some[*]}" "leave one of them out"
 	raw=$LOG/bench-$name
 	# Trying some cells does not cost the results of all.
 	[ ${#some[@]} = 0 ] || raw+=-some
@@ -197,5 +235,5 @@ cmd_bench() {
 	else
 		bench_cells "$name" "$raw" "$out" "${some[@]}" || rc=1
 	fi
-	return $rc
+	STATUS=$rc
 }
