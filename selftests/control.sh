@@ -24,7 +24,7 @@ behind() {
 	PID=$!
 }
 answered() { [ -s "$WORK/$1" ]; }
-answer() { local text; text=$(<"$WORK/$1"); text=${text#result=}; echo "${text%% hit=*}"; }
+answer() { local text; text=$(<"$WORK/$1"); echo "${text#result=}"; }
 has_zombie() { grep -qw "$(kernel_name "$1")" $CONTROL/zombies; }
 no_zombies() { [ -z "$(<$CONTROL/zombies)" ]; }
 

@@ -3,12 +3,11 @@
 //! `eraid-store`: writes one line to a sysfs file as a test wants it written.
 //!
 //! A shell's `echo` hides the error number and may split a line. This says the error by its
-//! name, writes bytes as given, and can make the n-th failing point inside the write fail.
+//! name, and writes bytes as given.
 
 use clap::Parser;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -21,48 +20,6 @@ struct Args {
     /// What to write, a newline added; standard input, unchanged, unless given.
     #[arg(long, allow_hyphen_values = true)]
     text: Option<String>,
-    /// Let the n-th place fail that can: an allocation, a request to a device marked for it
-    /// (CONFIG_FAULT_INJECTION). Prints `hit=1` when there was an n-th one, and `passed=` how
-    /// many did not fail.
-    #[arg(long, default_value_t = 0)]
-    fail_nth: u32,
-}
-
-/// The kernel's counter of places until the injected failure, for this task.
-struct FailNth(Option<File>);
-
-impl FailNth {
-    fn open(wanted: bool) -> io::Result<Self> {
-        if !wanted {
-            return Ok(FailNth(None));
-        }
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open("/proc/self/fail-nth")?;
-        let this = FailNth(Some(file));
-        // Once for nothing: whatever this path allocates, it has from now on.
-        this.arm(0)?;
-        this.left()?;
-        Ok(this)
-    }
-
-    fn arm(&self, places: u32) -> io::Result<()> {
-        match &self.0 {
-            Some(file) => file.write_all_at(places.to_string().as_bytes(), 0),
-            None => Ok(()),
-        }
-    }
-
-    /// Places left until the failure; `None` when it has happened.
-    fn left(&self) -> io::Result<Option<u32>> {
-        let Some(file) = &self.0 else { return Ok(None) };
-        let mut text = [0; 16];
-        let len = file.read_at(&mut text, 0)?;
-        let digits = text[..len].iter().take_while(|byte| byte.is_ascii_digit());
-        let left = digits.fold(0, |sum, digit| sum * 10 + u32::from(digit - b'0'));
-        Ok(Some(left).filter(|&left| left > 0))
-    }
 }
 
 /// The name of an error number, or the number.
@@ -119,21 +76,12 @@ fn run(args: &Args) -> io::Result<bool> {
             io::stdin().read_to_end(&mut bytes)?;
         }
     }
-    let fail = FailNth::open(args.fail_nth > 0)?;
     let result = OpenOptions::new()
         .write(true)
         .open(&args.file)
-        .and_then(|mut file| {
-            fail.arm(args.fail_nth)?;
-            store(&mut file, &bytes)
-        });
-    let left = fail.left()?;
-    fail.arm(0)?;
-    let hit = args.fail_nth > 0 && left.is_none();
-    // The one that failed did not pass.
-    let passed = args.fail_nth.saturating_sub(left.unwrap_or(1));
+        .and_then(|mut file| store(&mut file, &bytes));
     let word = result.as_ref().map_or_else(name, |()| "ok".into());
-    println!("result={word} hit={} passed={passed}", u8::from(hit));
+    println!("result={word}");
     Ok(result.is_ok())
 }
 
@@ -168,7 +116,6 @@ mod tests {
         let args = Args {
             file: file.clone(),
             text: Some("x".into()),
-            fail_nth: 0,
         };
         assert!(!run(&args).unwrap());
         assert!(!file.exists());
