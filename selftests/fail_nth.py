@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Fails the n-th place of every control operation: fail_nth.py SEED EDGE.
+"""Fails the n-th place of every control operation: fail_nth.py SEED EDGE STEP.
 
 Two kinds of places: allocations, and commands to members. The kernel counts
 them in the task that writes to the control file (/proc/self/fail-nth), so an
 operation is tried again and again with n = 1, 2, ... until it meets no n-th
-place. An operation with many alike places (the pools of an array) is failed at
-its EDGE first and last ones and at half as many random ones between; at all of
-them if EDGE is 0.
+place. Of allocations an operation may have tens of thousands, nearly all of
+them for the pools of an array: then it is failed at its EDGE first and last
+ones and at half as many random ones between. Commands are tried in steps of STEP.
 
 Commands that work items send behind the operation are counted by their size
 (fail_make_request/space): metadata is written a page at a time.
+
+After each refusal the same operation has to work at once. Devices are made
+anew only after a command failed, which may have left anything on them.
 
 Prints a line for each: "ok NAME words" or "bad NAME words".
 """
@@ -20,27 +23,42 @@ import os
 import random
 import sys
 import time
+from collections import namedtuple
 
 CONTROL = "/sys/class/eraid-control/"
 DEBUG = "/sys/kernel/debug/"
 ARRAY = CONTROL + "arrays/f/eraid/"
-MEMBERS = "/dev/m0,/dev/m1,/dev/m2"
-CREATE = (CONTROL + "create", f"name=f level=5 chunk=64K members={MEMBERS} force=1\n")
+DISKS = ("m0", "m1", "m2")
+MEMBERS = ",".join("/dev/" + disk for disk in DISKS)
 
-# What is tried, and what makes it ready.
+# More places than any operation has; who gets there goes round in circles.
+MANY = 2000
+
+# A file, the line for it, and what makes it ready: "first" once, "each" before
+# every try; "undo" goes back to where "each" can begin.
+Operation = namedtuple("Operation", "path line first each undo", defaults=([], [], []))
+
+SET = ["create", "stop"]
 OPERATIONS = {
-    "create": (CREATE, []),
-    "assemble": ((CONTROL + "assemble", f"members={MEMBERS}\n"), ["create", "stop"]),
-    "assemble_last": (
-        (CONTROL + "assemble", "members=/dev/m2\n"),
-        ["create", "stop", "assemble_two"],
+    "create": Operation(
+        CONTROL + "create", f"name=f level=5 chunk=64K members={MEMBERS} force=1", undo=["stop"]
     ),
-    "stop": ((CONTROL + "stop", "f\n"), ["create"]),
-    "fail": ((ARRAY + "rd1/state", "faulty\n"), ["create"]),
-    "remove": ((ARRAY + "rd1/state", "remove\n"), ["create", "fail"]),
-    "sit_out": ((ARRAY + "rd1/sit_out", "1\n"), ["create"]),
-    "assemble_two": ((CONTROL + "assemble", "members=/dev/m0,/dev/m1\n"), []),
+    "assemble": Operation(CONTROL + "assemble", f"members={MEMBERS}", SET, [], ["stop"]),
+    "assemble_last": Operation(
+        CONTROL + "assemble", "members=/dev/m2", SET, ["assemble_two"], ["stop"]
+    ),
+    "stop": Operation(CONTROL + "stop", "f", SET, ["assemble"]),
+    "fail": Operation(ARRAY + "rd1/state", "faulty", SET, ["assemble"], ["stop"]),
+    "remove": Operation(ARRAY + "rd1/state", "remove", SET, ["assemble", "fail"], ["stop"]),
+    "sit_out": Operation(ARRAY + "rd1/sit_out", "1", ["create"], [], ["sit_in"]),
+    "abort": Operation(CONTROL + "abort", "UUID", SET, ["assemble_two"]),
+    # Only steps of the others.
+    "assemble_two": Operation(CONTROL + "assemble", "members=/dev/m0,/dev/m1"),
+    "sit_in": Operation(ARRAY + "rd1/sit_out", "0"),
 }
+
+# What sends no commands in the task that asks for it, or none at all.
+SILENT = ("remove", "sit_out", "abort")
 
 
 class Bad(Exception):
@@ -67,8 +85,8 @@ def get(path):
         return file.read()
 
 
-def running():
-    return os.path.islink(CONTROL + "arrays/f")
+def name_of(error):
+    return errno.errorcode.get(error, str(error))
 
 
 def wait_for(what, seconds, why):
@@ -79,65 +97,109 @@ def wait_for(what, seconds, why):
         time.sleep(0.01)
 
 
-def do(name):
-    """An operation without faults: it must work."""
-    (path, line), _ = OPERATIONS[name]
-    error = 0
-
-    def done():
-        nonlocal error
-        error = put(path, line)
-        return error == 0
-
-    # udev-like openers (there is none here) and work items take a moment.
-    wait_for(done, 10, lambda: f"{name} without a fault: {errno.errorcode.get(error, error)}")
-    if name == "remove":
-        wait_for(lambda: not os.path.exists(ARRAY + "rd1"), 5, lambda: "removed, but still there")
+def refusals():
+    """How many last_error has counted; each of them has words."""
+    number, *words = get(CONTROL + "last_error").splitlines()
+    if words and len(words[-1].split()) < 3:
+        raise Bad(f"last_error has no words: {words}")
+    return int(number)
 
 
-def clear_up(uuid):
-    if running():
-        do("stop")
-    # A set may still wait for members.
-    if uuid:
-        put(CONTROL + "abort", uuid)
+def running():
+    return os.path.islink(CONTROL + "arrays/f")
 
 
-def note_uuid(uuid):
-    return get(ARRAY + "uuid") if os.path.exists(ARRAY) else uuid
+def whole():
+    return running() and "[3/3]" in get(ARRAY + "status") and "idle" in get(ARRAY + "sync_action")
 
 
-def check_refusal(name, number):
-    words = get(CONTROL + "last_error").splitlines()[-1].split()
-    if len(words) < 3:
-        raise Bad(f"{errno.errorcode.get(number, number)}, but last_error has no words: {words}")
-    if name in ("create", "assemble", "assemble_last") and running():
-        raise Bad(f"{errno.errorcode.get(number, number)}, but an array is there")
+def removed():
+    return not os.path.exists(ARRAY + "rd1")
 
 
-def works(name):
-    """Whether the operation, which just succeeded, did what it says."""
-    if name == "stop":
-        return not running()
-    if name == "fail":
-        return "faulty" in get(ARRAY + "rd1/state")
-    if name == "sit_out":
-        return get(ARRAY + "rd1/sit_out").strip() == "1"
-    if name == "remove":
-        wait_for(lambda: not os.path.exists(ARRAY + "rd1"), 5, lambda: "removed, but still there")
+def unclaimed():
+    """Nobody has a member for himself."""
+    try:
+        for disk in DISKS:
+            os.close(os.open("/dev/" + disk, os.O_RDWR | os.O_EXCL))
         return True
-    return running() and "[3/3]" in get(ARRAY + "status")
+    except OSError:
+        return False
+
+
+# Whether an operation that succeeded did what it says; some of it happens behind.
+DONE = {
+    "create": whole,
+    "assemble": whole,
+    "assemble_last": whole,
+    "stop": lambda: not running() and unclaimed(),
+    "fail": lambda: "faulty" in get(ARRAY + "rd1/state"),
+    "remove": removed,
+    "sit_out": lambda: get(ARRAY + "rd1/sit_out").strip() == "1",
+    "sit_in": lambda: get(ARRAY + "rd1/sit_out").strip() == "0",
+    "abort": unclaimed,
+    "assemble_two": lambda: True,
+}
+
+
+class Bench:
+    """The array that all of this is about."""
+
+    uuid = None
+
+    def line(self, name):
+        text = OPERATIONS[name].line
+        return (self.uuid or "") + "\n" if text == "UUID" else text + "\n"
+
+    def note(self):
+        if os.path.exists(ARRAY):
+            self.uuid = get(ARRAY + "uuid").strip()
+
+    def do(self, name, seconds=10, exactly=True):
+        """An operation without faults: it must work, with 0 seconds at once, and come to
+        exactly what it should."""
+        error = 0
+
+        def accepted():
+            nonlocal error
+            error = put(OPERATIONS[name].path, self.line(name))
+            return error == 0
+
+        # Who had the device open, and work items, take a moment.
+        wait_for(accepted, seconds, lambda: f"{name} without a fault: {name_of(error)}")
+        self.note()
+        if exactly:
+            self.done(name)
+
+    def done(self, name):
+        wait_for(DONE[name], 10, lambda: f"{name} was taken, but did not do it")
+
+    def clear(self):
+        if running():
+            self.do("stop")
+        # A set may still wait for members.
+        if self.uuid:
+            put(CONTROL + "abort", self.line("abort"))
+
+
+BENCH = Bench()
 
 
 class InTask:
-    """The n-th place in this task."""
+    """The n-th place in this task: of allocations, or of commands and nothing else."""
 
     def __init__(self, allocations):
-        skip = "N" if allocations else "Y"
-        put(DEBUG + "failslab/ignore-gfp-wait", skip)
-        put(DEBUG + "fail_page_alloc/ignore-gfp-wait", skip)
-        put(DEBUG + "fail_page_alloc/ignore-gfp-highmem", skip)
-        for disk in ("m0", "m1", "m2"):
+        # Whether a fault may leave anything on the members.
+        self.spoils = not allocations
+        for knob, value in (
+            ("failslab/ignore-gfp-wait", "N"),
+            ("failslab/cache-filter", "N" if allocations else "Y"),
+            ("fail_page_alloc/ignore-gfp-wait", "N"),
+            ("fail_page_alloc/ignore-gfp-highmem", "N"),
+            ("fail_page_alloc/min-order", "0" if allocations else "20"),
+        ):
+            put(DEBUG + knob, value)
+        for disk in DISKS:
             put(f"/sys/block/{disk}/make-it-fail", "0" if allocations else "1")
         self.fd = os.open("/proc/self/fail-nth", os.O_RDWR)
 
@@ -158,13 +220,19 @@ class InTask:
 
     def end(self):
         os.close(self.fd)
+        put(DEBUG + "failslab/cache-filter", "N")
+        put(DEBUG + "fail_page_alloc/min-order", "0")
+        for disk in DISKS:
+            put(f"/sys/block/{disk}/make-it-fail", "0")
 
 
 class ByAnyone:
     """The command after so many pages, whoever sends it."""
 
+    spoils = True
+
     def __init__(self):
-        for disk in ("m0", "m1", "m2"):
+        for disk in DISKS:
             put(f"/sys/block/{disk}/make-it-fail", "1")
 
     def try_at(self, place, path, line):
@@ -175,23 +243,12 @@ class ByAnyone:
         error = put(path, line)
         time.sleep(0.05)
         put(attr + "probability", "0")
-        return error, int(get(attr + "times")) == 0, 0
+        return error, int(get(attr + "times")) == 0, place - 1
 
     def end(self):
         put(DEBUG + "fail_make_request/times", "-1")
-        for disk in ("m0", "m1", "m2"):
+        for disk in DISKS:
             put(f"/sys/block/{disk}/make-it-fail", "0")
-
-
-def places(count, chance, edge):
-    """Which of so many places to fail: a list, and how many of the last ones besides.
-
-    The last ones are counted from the end, which is not at the same place each time.
-    """
-    if edge == 0 or count <= 2 * edge + edge // 2:
-        return range(1, count + 1), 0
-    inner = chance.sample(range(edge + 1, count - edge), edge // 2)
-    return [*range(1, edge + 1), *sorted(inner)], edge
 
 
 class Trial:
@@ -199,88 +256,123 @@ class Trial:
 
     def __init__(self, name, faults):
         self.name, self.faults = name, faults
-        (self.path, self.line), self.before = OPERATIONS[name]
-        self.uuid, self.refused, self.survived = None, 0, 0
+        self.operation = OPERATIONS[name]
+        self.refused, self.survived = 0, 0
+
+    def begin(self):
+        BENCH.clear()
+        for step in self.operation.first:
+            BENCH.do(step)
 
     def once(self, place):
         """Fails one place. (whether there was such a place, how many passed)"""
-        for step in self.before:
-            do(step)
-            self.uuid = note_uuid(self.uuid)
-        error, hit, passed = self.faults.try_at(place, self.path, self.line)
-        self.uuid = note_uuid(self.uuid)
         try:
-            if running() and not os.path.exists(ARRAY):
-                raise Bad("a link to an array is left, the array is gone")
-            if error and not hit:
-                raise Bad(f"{errno.errorcode[error]} without a fault")
-            if error:
-                self.refused += 1
-                check_refusal(self.name, error)
-            elif hit:
-                self.survived += 1
-            elif not works(self.name):
-                raise Bad("it does not work without a fault")
+            return self.fail_at(place)
         except Bad as bad:
             raise Bad(f"place {place}: {bad}") from bad
-        clear_up(self.uuid)
+
+    def fail_at(self, place):
+        name, operation = self.name, self.operation
+        for step in operation.each:
+            BENCH.do(step)
+        noted = refusals()
+        error, hit, passed = self.faults.try_at(place, operation.path, BENCH.line(name))
+        BENCH.note()
+        if running() and not os.path.exists(ARRAY):
+            raise Bad("a link to an array is left, the array is gone")
+        if error and not hit:
+            raise Bad(f"{name_of(error)} without a fault")
+        if error:
+            self.refused += 1
+            # The first allocation is sysfs's own, for the line; the driver never sees that.
+            if refusals() == noted and (self.faults.spoils or place > 1):
+                raise Bad(f"{name_of(error)}, of which last_error knows nothing")
+            if name in ("create", "assemble", "assemble_last") and running():
+                raise Bad(f"{name_of(error)}, but an array is there")
+        elif hit:
+            self.survived += 1
+        if error:
+            # Of a set that waits the last member may be all that is missing, or it
+            # was let go of: its members, all of them, are what works.
+            again = "assemble" if name == "assemble_last" else name
+            BENCH.do(again, 0, exactly=not self.faults.spoils)
+        if hit and self.faults.spoils:
+            self.begin()
+            return hit, passed
+        BENCH.done(name)
+        for step in operation.undo:
+            BENCH.do(step)
         return hit, passed
 
-    def all(self, chance, edge):
+    def all(self, chance, edge, step):
         """Fails them all, or the chosen ones; returns how many there were."""
-        count = 0
-        if isinstance(self.faults, InTask):
-            # Twice, because the first time warms caches.
-            for _ in range(2):
-                _, count = self.once(1 << 24)
-        chosen, last = places(count, chance, edge)
-        for place in chosen:
+        self.begin()
+        if self.faults.spoils:
+            return self.walk(chance.randint(1, step), MANY, step)
+        # Twice, because the first time warms caches.
+        for _ in range(2):
+            _, count = self.once(1 << 24)
+        if count <= 2 * edge + edge // 2:
+            return self.walk(1, MANY)
+        for place in range(1, edge + 1):
             self.once(place)
-        while last:
-            hit, passed = self.once(max(count - last, 1))
+        for place in sorted(chance.sample(range(edge + 1, count - edge), edge // 2)):
+            self.once(place)
+        # The end is not at the same place each time: no longer than this it is looked for.
+        for _ in range(3):
+            hit, passed = self.once(count - edge + 1)
             if hit:
-                last -= 1
-            else:
-                count = passed
-        # On to the very end.
-        place = max(count, 1)
-        while self.once(place)[0]:
-            place += 1
-        return place - 1
+                return self.walk(count - edge + 2, 3 * edge)
+            count = passed
+        return count
+
+    def walk(self, place, most, step=1):
+        """From one place on to the last one; how many there are."""
+        for _ in range(most):
+            hit, passed = self.once(place)
+            if not hit:
+                return passed
+            place += step
+        if most == MANY:
+            raise Bad(f"no end after {MANY} places")
+        return place - step
 
 
-def fail_each(kind, name, faults, chance, edge):
+def fail_each(kind, name, faults, *how):
     """All places of one operation."""
     trial = Trial(name, faults)
-    count = trial.all(chance, edge)
-    if trial.refused + trial.survived == 0:
+    count = trial.all(*how)
+    hit = trial.refused + trial.survived
+    if hit == 0 and not (faults.spoils and name in SILENT):
         raise Bad("nothing was hit")
+    BENCH.clear()
     print(
-        f"ok {kind}_{name} {trial.refused + trial.survived} of {count} places hit,",
+        f"ok {kind}_{name} {hit} of {count} places hit,",
         f"{trial.refused} refused, {trial.survived} survived",
         flush=True,
     )
 
 
-def each(kind, names, make, chance, edge):
+def each(kind, names, make, *how):
     for name in names:
         faults = make()
         try:
-            fail_each(kind, name, faults, chance, edge)
+            fail_each(kind, name, faults, *how)
         except Bad as bad:
             print(f"bad {kind}_{name} {bad}", flush=True)
-            if running():
-                put(CONTROL + "stop", "f\n")
+            put(CONTROL + "stop", "f\n")
         finally:
             faults.end()
 
 
 def main():
-    chance, edge = random.Random(int(sys.argv[1])), int(sys.argv[2])
-    every = ["create", "assemble", "assemble_last", "stop", "fail", "remove", "sit_out"]
-    each("alloc", every, lambda: InTask(True), chance, edge)
-    each("command", ["create", "assemble"], lambda: InTask(False), chance, edge)
-    each("command_behind", ["stop", "fail"], ByAnyone, chance, edge)
+    seed, edge, step = map(int, sys.argv[1:])
+    how = random.Random(seed), edge, step
+    every = ["create", "assemble", "assemble_last", "stop", "fail", "remove", "sit_out", "abort"]
+    behind = ["stop", "fail"]
+    each("alloc", every, lambda: InTask(True), *how)
+    each("command", [name for name in every if name not in behind], lambda: InTask(False), *how)
+    each("command_behind", behind, ByAnyone, *how[:2], 1)
 
 
 main()
