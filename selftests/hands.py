@@ -57,7 +57,7 @@ def until(seconds, what):
 def null(name, megabytes, *attributes):
     """null NAME MB [ATTRIBUTE=VALUE...]"""
     os.mkdir(NULLB + name)
-    for pair in (f"size={megabytes}", "memory_backed=1", *attributes, "power=1"):
+    for pair in (f"size={megabytes}", "memory_backed=1", "rotational=1", *attributes, "power=1"):
         key, value = pair.split("=", 1)
         put(f"{NULLB}{name}/{key}", value)
     until(5, lambda: os.stat("/dev/" + name))

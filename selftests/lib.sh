@@ -114,9 +114,10 @@ hands() {
 
 # --- devices ------------------------------------------------------------------
 
-# null_member NAME MB [ATTRIBUTE=VALUE...]: a disk in memory, /dev/NAME.
-# Attributes are null_blk's: blocksize=4096, cache_size=8 (MB of volatile
-# cache), completion_nsec=8000000 with irqmode=2.
+# null_member NAME MB [ATTRIBUTE=VALUE...]: a disk in memory, /dev/NAME, that
+# says it rotates, as most members do, unless rotational=0. Attributes are
+# null_blk's: blocksize=4096, cache_size=8 (MB of volatile cache),
+# completion_nsec=8000000 with irqmode=2.
 null_member() {
 	hands null "$@" || t_bail "no null_blk disk $*: $ANSWER"
 	need_block_dev "/dev/$1"

@@ -39,7 +39,7 @@ drives() {
 	local i
 	MEMBERS=()
 	for i in 0 1 2 3 4 5; do
-		null_member "$1$i" $DRIVE_MB memory_backed=0 irqmode=1 submit_queues=2
+		null_member "$1$i" $DRIVE_MB memory_backed=0 rotational=0 irqmode=1 submit_queues=2
 		echo none >"/sys/block/$1$i/queue/scheduler" || t_bail "no scheduler is refused"
 		MEMBERS+=("/dev/$1$i")
 	done

@@ -135,6 +135,8 @@ pub(crate) struct Array {
     pub(crate) max_rows: u32,
     /// Nothing may be written.
     pub(crate) read_only: bool,
+    /// Reads that a member keeps waiting are answered by the others.
+    pub(crate) overtakes: bool,
     /// Its work queues.
     pub(crate) queues: Queues,
     /// Commands in flight at all members, orphans and metadata included.
@@ -272,6 +274,7 @@ impl Array {
         let mut table = KVec::with_capacity(members, GFP_KERNEL)?;
         let mut seats = KVec::with_capacity(members, GFP_KERNEL)?;
         let mut in_sync = SlotSet::EMPTY;
+        let mut overtakes = false;
         for slot in geometry.all_slots().iter() {
             let member = parts.members.get(slot.index()).cloned().flatten();
             let state = match (&member, superblock.record(slot).state) {
@@ -282,6 +285,7 @@ impl Array {
             if state == MemberState::InSync {
                 in_sync.insert(slot);
             }
+            overtakes |= member.as_ref().is_some_and(|m| m.device.is_rotational());
             let sit_out = SitOut::Off;
             table.push(SlotEntry { state, sit_out }, GFP_KERNEL)?;
             let seat = pin_init!(Seat {
@@ -312,6 +316,7 @@ impl Array {
                 geometry,
                 max_rows,
                 read_only,
+                overtakes,
                 queues,
                 in_flight: Atomic::new(0),
                 dev: Atomic::new(0),
@@ -616,11 +621,12 @@ impl Array {
     }
 
     /// Takes a command back into the pool. Any context.
-    pub(crate) fn give(&self, cmd: Cmd) {
+    pub(crate) fn give(&self, mut cmd: Cmd) {
+        cmd.end_loan();
         self.pool.give(cmd, &mut |op| self.wake(Some(op)));
     }
 
-    /// Takes commands back into the pool. Any context.
+    /// Takes commands that borrow nothing back into the pool. Any context.
     pub(crate) fn give_all(&self, cmds: impl Iterator<Item = Cmd>) {
         self.pool.give_all(cmds, &mut |op| self.wake(Some(op)));
     }

@@ -2,12 +2,17 @@
 
 //! Direct reads: blocks as they lie on their members, one command a member over any number of
 //! stripes, no lock. What cannot be read that way is handed to [`StripeRead`], piece by piece.
+//!
+//! Where reads may be overtaken by others the commands read into their own pages, which are copied
+//! to the request. An array that does not overtake ([`Array::overtakes`]) saves the copy: its
+//! commands *borrow* the request's memory, and the request cannot end before the device has given
+//! them back.
 
 use kernel::{page::PAGE_SIZE, prelude::*};
 
 use crate::{
     array::Array,
-    kapi::{command::CommandOp, page::PageBuf, status::Status},
+    kapi::{command::CommandOp, page::PageBuf, request::Request, status::Status},
     op::{Context, Issue, Step},
     pool::COMMAND_PAGES,
     read::StripeRead,
@@ -45,14 +50,16 @@ pub(crate) struct Direct {
     len: Sectors,
     /// For RAID-1 the copy to read.
     copy: Option<Slot>,
+    /// The commands are to borrow the request's memory.
+    borrows: bool,
     /// Memory was not there at once, so that the plan may be outdated.
     waited: bool,
     phase: Phase,
 }
 
-/// Reads through a gap of one chunk: a parity chunk between two wanted ones.
-fn extend(span: &mut Span, piece: &Piece, len: u32, chunk: u32) -> bool {
-    span.extend(piece.at, len, chunk, COMMAND_SECTORS)
+/// Reads through a gap, of one chunk at most: a parity chunk between two wanted ones.
+fn extend(span: &mut Span, piece: &Piece, len: u32, gap: u32) -> bool {
+    span.extend(piece.at, len, gap, COMMAND_SECTORS)
 }
 
 impl Direct {
@@ -60,6 +67,9 @@ impl Direct {
     /// sectors can be read directly.
     pub(crate) fn plan(array: &Array, start: Sector, len: Sectors) -> Option<Self> {
         let geometry = &array.geometry;
+        let borrows = !array.overtakes;
+        // There is no memory for what lies in a gap.
+        let gap = if borrows { 0 } else { geometry.chunk() };
         let mut spans = [Span::EMPTY; 64];
         let (mut taken, mut copy) = (0, None);
         'pieces: for piece in geometry.pieces(start, len) {
@@ -85,7 +95,7 @@ impl Direct {
             // A piece longer than a command is cut; the rest is the next operation's.
             let room = COMMAND_SECTORS.saturating_sub(span.len);
             for part in [piece.len, piece.len.min(room)] {
-                if part > 0 && extend(span, &piece, part, geometry.chunk()) {
+                if part > 0 && extend(span, &piece, part, gap) {
                     taken += u64::from(part);
                     if part < piece.len {
                         break 'pieces;
@@ -99,6 +109,7 @@ impl Direct {
             start,
             len: Sectors::new(taken),
             copy,
+            borrows,
             waited: false,
             phase: Phase::Reserve,
         })
@@ -126,6 +137,11 @@ impl Direct {
                             done: 0,
                             current: None,
                         }
+                    } else if self.borrows && self.borrow(cx).is_err() {
+                        // Too many pieces of memory for a command: one after the other then.
+                        cx.give_back_all();
+                        self.borrows = false;
+                        continue;
                     } else {
                         self.issue(cx, slots);
                         self.phase = Phase::Reading;
@@ -218,7 +234,25 @@ impl Direct {
     /// Reserves one command for each member; `false` to wait for memory.
     fn reserve(&self, cx: &mut Context<'_>, slots: SlotSet) -> bool {
         let longest = cx.columns.spans.iter().map(|span| span.len).max();
-        cx.reserve(slots, longest.unwrap_or(0))
+        let copied = longest.filter(|_| !self.borrows);
+        cx.reserve(slots, copied.unwrap_or(0))
+    }
+
+    /// Lets the commands read straight into the request.
+    fn borrow(&self, cx: &mut Context<'_>) -> Result {
+        let request = cx.request.ok_or(EINVAL)?;
+        for piece in self.pieces(cx) {
+            let cmd = cx.columns.get_mut(piece.slot).ok_or(EINVAL)?;
+            let to = self.place_of(request, &piece);
+            cmd.borrow_from(request, to, piece.len as usize * 512)?;
+        }
+        Ok(())
+    }
+
+    /// Where in the request a piece is, in bytes.
+    fn place_of(&self, request: &Request, piece: &Piece) -> usize {
+        let base = self.start.get().saturating_sub(request.sector());
+        (base + piece.offset.get()) as usize * 512
     }
 
     /// Whether the members to read still have current data.
@@ -235,21 +269,23 @@ impl Direct {
             cx.prepare(slot, CommandOp::Read, span.at, span.len);
         }
         let how = Issue {
-            ends_anywhere: self.len.get() <= COPY_ANYWHERE,
-            rescuable: cx.array.geometry.parity() > 0,
+            ends_anywhere: self.borrows || self.len.get() <= COPY_ANYWHERE,
+            rescuable: !self.borrows && cx.array.geometry.parity() > 0,
+            borrows: self.borrows,
         };
         cx.op.clone().issue(cx, slots, how);
     }
 
     /// Copies what arrived to the request.
     fn deliver(&self, cx: &mut Context<'_>) {
-        let Some(request) = cx.request else { return };
-        let base = self.start.get().saturating_sub(request.sector());
+        let Some(request) = cx.request.filter(|_| !self.borrows) else {
+            return;
+        };
         for piece in self.pieces(cx) {
             if cx.errors.contains(piece.slot) {
                 continue;
             }
-            let to = (base + piece.offset.get()) as usize * 512;
+            let to = self.place_of(request, &piece);
             let copied = cx
                 .columns
                 .spans
@@ -265,7 +301,7 @@ impl Direct {
 }
 
 fn copy(
-    request: &crate::kapi::request::Request,
+    request: &Request,
     to: usize,
     from: &PageBuf,
     sector: u32,

@@ -177,6 +177,8 @@ struct Inner {
     ends_anywhere: bool,
     /// Others could answer what is in flight.
     rescuable: bool,
+    /// What is in flight goes into the request's memory.
+    borrows: bool,
     issued_us: u64,
     parked_us: u64,
     aborted: Option<Status>,
@@ -219,6 +221,8 @@ pub(crate) struct Issue {
     pub(crate) ends_anywhere: bool,
     /// The commands may be overtaken, because others can answer.
     pub(crate) rescuable: bool,
+    /// The commands write into the request's memory: nobody else may until they are back.
+    pub(crate) borrows: bool,
 }
 
 impl Op {
@@ -244,6 +248,7 @@ impl Op {
             granted: false,
             ends_anywhere: false,
             rescuable: false,
+            borrows: false,
             issued_us: 0,
             parked_us: 0,
             aborted: None,
@@ -382,6 +387,7 @@ impl Op {
             inner.left = SlotSet::EMPTY;
             inner.ends_anywhere = how.ends_anywhere;
             inner.rescuable = how.rescuable;
+            inner.borrows = how.borrows;
             inner.issued_us = now_us();
             inner.round
         };
@@ -445,11 +451,15 @@ impl Op {
     /// out, what the devices have becomes orphans. Any context.
     ///
     /// Only while the operation is in the round `of`, where one is given: later ones are none of the
-    /// caller's business.
+    /// caller's business. What goes into the request's memory is waited for, unless the operation
+    /// is aborted: then nothing else is written there, and the request ends when it is back.
     pub(crate) fn withdraw(self: &Arc<Self>, array: &Arc<Array>, of: Option<u32>, slots: SlotSet) {
         let (round, late) = {
             let inner = self.inner.lock();
             if of.is_some_and(|round| round != inner.round) {
+                return;
+            }
+            if inner.borrows && inner.aborted.is_none() {
                 return;
             }
             (inner.round, inner.expected.intersect(slots))
@@ -686,6 +696,11 @@ impl Context<'_> {
     pub(crate) fn keep_only(&mut self, keep: SlotSet) {
         let slots = self.array.geometry.all_slots().minus(keep);
         let columns = &mut *self.columns;
+        for slot in slots.iter() {
+            if let Some(cmd) = columns.get_mut(slot) {
+                cmd.end_loan();
+            }
+        }
         self.array
             .give_all(slots.iter().filter_map(|slot| columns.take(slot)));
     }

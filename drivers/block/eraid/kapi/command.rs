@@ -3,9 +3,9 @@
 //! Commands to members.
 //!
 //! A [`Command`] is a bio with everything it needs, allocated beforehand, so that the I/O path
-//! does not allocate. It owns the memory that it transfers and a reference to its device while it
-//! is in flight; so whatever becomes of the request that it is part of, a command that completes
-//! late finds what it needs.
+//! does not allocate. It owns the memory that it transfers, or a share of the request whose memory
+//! that is, and a reference to its device while it is in flight; so whatever becomes of the request
+//! that it is part of, a command that completes late finds what it needs.
 //!
 //! C header: [`include/linux/bio.h`](srctree/include/linux/bio.h)
 
@@ -29,6 +29,7 @@ use super::{
         PageBuf,
         SECTOR_SIZE, //
     },
+    request::Request,
     status::Status,
     sys, //
 };
@@ -169,10 +170,13 @@ impl CommandIo {
         }
     }
 
-    /// Whether `buf` can be used for this with `vecs` segments.
-    fn is_valid(&self, buf: &PageBuf, vecs: usize) -> bool {
+    /// Whether the memory of `loan`, or else `buf` with `vecs` segments, can be used for this.
+    fn is_valid(&self, loan: Option<&Loan>, buf: &PageBuf, vecs: usize) -> bool {
         let (off, len) = self.buf_range();
 
+        if let Some(loan) = loan {
+            return self.op == CommandOp::Read && len == loan.len;
+        }
         match self.op {
             CommandOp::Flush => true,
             CommandOp::Discard => self.len > 0 && u32::try_from(self.len).is_ok(),
@@ -196,6 +200,18 @@ pub(crate) trait CommandContext: Sized + Send + 'static {
     fn done(cmd: KBox<Command<Self>>, status: Status);
 }
 
+/// Memory of a request that a command transfers to.
+///
+/// # Invariants
+///
+/// The first `vecs` segments of the command are `len` bytes of the data of `request`, which is a
+/// read.
+struct Loan {
+    request: Request,
+    vecs: u16,
+    len: usize,
+}
+
 /// One command to a member device.
 ///
 /// Idle commands are ordinary owned values. [`Command::submit`] gives ownership to the block layer,
@@ -203,12 +219,14 @@ pub(crate) trait CommandContext: Sized + Send + 'static {
 pub(crate) struct Command<C: CommandContext> {
     /// Initialised from `submit` to the end of the bio, garbage otherwise.
     bio: Opaque<bindings::bio>,
-    /// The bio's segments. There is no meaning in their values while the command is idle.
+    /// The bio's segments. While the command is idle only those of a loan have a meaning.
     vecs: KVec<bindings::bio_vec>,
     /// The device, while the command is in flight.
     dev: Option<Arc<MemberDevice>>,
-    /// The memory to transfer.
+    /// The memory to transfer, unless there is a loan.
     pub(crate) buf: PageBuf,
+    /// Memory of a request, to be used instead.
+    loan: Option<Loan>,
     /// The user's part.
     pub(crate) ctx: C,
 }
@@ -235,10 +253,53 @@ impl<C: CommandContext> Command<C> {
                 vecs: KVec::zeroed(max_pages, GFP_KERNEL)?,
                 dev: None,
                 buf: PageBuf::new(max_pages)?,
+                loan: None,
                 ctx,
             },
             GFP_KERNEL,
         )?)
+    }
+
+    /// Makes the command read into `len` bytes of `request` at `off`, behind what it borrowed
+    /// already, instead of into its own buffer.
+    ///
+    /// It holds a share of the request until [`Self::end_loan`]: the request does not end before,
+    /// so the device never writes to memory that the request's owner has back. Any context.
+    ///
+    /// # Errors
+    ///
+    /// Nothing more is borrowed then. [`E2BIG`] if the memory has more segments than the command
+    /// can have; [`ERANGE`] if the range is not inside the request; [`EINVAL`] if the request is
+    /// not a read, or not the one that the command borrowed from already.
+    pub(crate) fn borrow_from(&mut self, request: &Request, off: usize, len: usize) -> Result {
+        request.check_read()?;
+        let old = match &self.loan {
+            Some(loan) if !loan.request.is_same(request) => return Err(EINVAL),
+            Some(loan) => (loan.vecs, loan.len),
+            None => (0, 0),
+        };
+        let mut used = old.0;
+        request.for_each_run(off, len, |addr, run| {
+            let vec = self.vecs.get_mut(usize::from(used)).ok_or(E2BIG)?;
+            // SAFETY: `vec` is valid for writes, and `addr` is memory of a request, which the
+            // linear mapping has. CAST: The length of a request is a `u32`.
+            unsafe { sys::eraid_bvec_set_virt(vec, addr.cast(), run as u32) };
+            used += 1;
+            Ok(())
+        })?;
+        // INVARIANT: The old segments are as they were, and the new ones were set above.
+        self.loan = Some(Loan {
+            request: request.clone(),
+            vecs: used,
+            len: old.1 + len,
+        });
+        Ok(())
+    }
+
+    /// Gives back what was borrowed, if anything was. Any context, without locks: the request may
+    /// end.
+    pub(crate) fn end_loan(&mut self) {
+        self.loan = None;
     }
 
     /// Hands the command to `dev`.
@@ -249,7 +310,7 @@ impl<C: CommandContext> Command<C> {
     ///
     /// A command that does not fit its buffer ends with [`Status::INVAL`].
     pub(crate) fn submit(mut cmd: KBox<Self>, dev: Arc<MemberDevice>, io: CommandIo) {
-        if !io.is_valid(&cmd.buf, cmd.vecs.len()) {
+        if !io.is_valid(cmd.loan.as_ref(), &cmd.buf, cmd.vecs.len()) {
             C::done(cmd, Status::INVAL);
             return;
         }
@@ -270,7 +331,15 @@ impl<C: CommandContext> Command<C> {
         // requests to the array.
         // SAFETY: `bio` was initialised above and has a device.
         unsafe { sys::eraid_bio_root_cgroup(bio) };
-        if Self::add_pages(bio, &cmd.buf, &io).is_err() {
+        if let Some(loan) = &cmd.loan {
+            // SAFETY: `bio` was initialised above; by the invariant of `Loan` so many of its
+            // segments are valid, and stay so while the loan does. CAST: The length of a request
+            // is a `u32`.
+            unsafe {
+                (*bio).bi_vcnt = loan.vecs;
+                (*bio).bi_iter.bi_size = loan.len as u32;
+            }
+        } else if Self::add_pages(bio, &cmd.buf, &io).is_err() {
             // SAFETY: `bio` was initialised above and is not in use.
             unsafe { bindings::bio_uninit(bio) };
             cmd.dev = None;

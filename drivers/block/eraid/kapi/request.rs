@@ -170,6 +170,11 @@ impl Request {
         unsafe { (*self.rq.as_ptr()).cmd_flags }
     }
 
+    /// Whether both are shares of one request.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.rq == other.rq
+    }
+
     /// What the request asks for.
     pub(crate) fn op(&self) -> Op {
         match self.cmd_flags() & sys::ERAID_CONST_REQ_OP_MASK {

@@ -78,6 +78,11 @@ void eraid_rq_for_each_bvec(struct request *rq,
 	}
 }
 
+void eraid_bvec_set_virt(struct bio_vec *vec, void *addr, unsigned int len)
+{
+	bvec_set_virt(vec, addr, len);
+}
+
 void eraid_bio_root_cgroup(struct bio *bio)
 {
 	bio_associate_blkg_from_css(bio, NULL);

@@ -9,6 +9,7 @@
 #include <linux/types.h>
 
 struct bio;
+struct bio_vec;
 struct blk_plug;
 struct block_device;
 struct gendisk;
@@ -33,6 +34,7 @@ void eraid_wait_zero_forever(int *counter);
 void eraid_rq_for_each_bvec(struct request *rq,
 			    bool (*fn)(void *ctx, void *addr, unsigned int len),
 			    void *ctx);
+void eraid_bvec_set_virt(struct bio_vec *vec, void *addr, unsigned int len);
 
 /* Member devices and the disk. */
 void eraid_bio_root_cgroup(struct bio *bio);
