@@ -80,6 +80,12 @@ all_end() {
 exec {NEVER}<> <(:)
 nap() { ! read -r -t "$1" -u "$NEVER"; }
 
+# gone PID...: these processes have ended.
+gone() {
+	local pid
+	for pid in "$@"; do ! kill -0 "$pid" 2>/dev/null || return 1; done
+}
+
 # by_flavour STOCK UML: emulated guests are some ten times slower than UML ones.
 by_flavour() { if [ "$ERAID_FLAVOUR" = stock ]; then echo "$1"; else echo "$2"; fi; }
 

@@ -37,7 +37,7 @@ def main():
     reads = 0
     # 512: far more pieces than a command has segments; 65536: one is a chunk.
     for piece in (512, 1024, 1536, 4096, 6144, 65536):
-        for _ in range(8):
+        for _ in range(4):
             most = min(IOV_MAX, len(content) // piece)
             count = rng.randint(max(1, most // 2), most)
             offset = rng.randrange(0, len(content) - piece * count + 1, 512)

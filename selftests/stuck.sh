@@ -9,7 +9,6 @@
 readonly MB=16 LIMIT=10
 
 seconds() { cut -d . -f 1 /proc/uptime; }
-gone() { local pid; for pid in "$@"; do ! kill -0 "$pid" 2>/dev/null || return 1; done; }
 
 # stuck_test LEVEL MEMBERS
 stuck_test() {
