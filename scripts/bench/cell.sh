@@ -5,18 +5,8 @@
 # (STACK: md or eraid), one load. CELL is a line of a .cells file, which says
 # what the words mean. Prints KEY=VALUE lines, then the histogram of latencies.
 set -u
-cd /lab/repo/selftests || exit 1
-t_note() { printf '# %s\n' "$*"; }
-t_bail() {
-	echo "failed: $*"
-	exit 1
-}
-need_block_dev() {
-	local node
-	for node in "$@"; do [ -b "$node" ] || t_bail "$node is not a block device"; done
-}
-# shellcheck source=/dev/null
-. ./lib.sh
+# shellcheck source=head.sh
+. /lab/repo/scripts/bench/head.sh
 
 readonly SIM=/sys/class/eraid-hddsim CHOSEN=2
 declare -A SET=() # what the line sets, by key

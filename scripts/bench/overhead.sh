@@ -13,18 +13,8 @@
 # md has no superblock and no bitmap, because drives without memory cannot give
 # them back to it; that spares it some work.
 set -u
-cd /lab/repo/selftests || exit 1
-t_note() { printf '# %s\n' "$*"; }
-t_bail() {
-	echo "failed: $*"
-	exit 1
-}
-need_block_dev() {
-	local node
-	for node in "$@"; do [ -b "$node" ] || t_bail "$node is not a block device"; done
-}
-# shellcheck source=/dev/null
-. ./lib.sh
+# shellcheck source=head.sh
+. /lab/repo/scripts/bench/head.sh
 
 # Bytes of a chunk, MiB of a drive, the member that fails: on that one lies
 # every sixth chunk, from the sixth on (left-symmetric).

@@ -300,13 +300,7 @@ impl Direct {
     }
 }
 
-fn copy(
-    request: &Request,
-    to: usize,
-    from: &PageBuf,
-    sector: u32,
-    sectors: u32,
-) -> Result {
+fn copy(request: &Request, to: usize, from: &PageBuf, sector: u32, sectors: u32) -> Result {
     request.copy_from_buf(to, from, sector as usize * 512, sectors as usize * 512)
 }
 

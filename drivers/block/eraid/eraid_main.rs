@@ -40,6 +40,7 @@ mod resync;
 mod retained;
 mod ring;
 mod running;
+mod sharded;
 mod storage;
 mod stripes;
 mod sub;
