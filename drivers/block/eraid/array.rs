@@ -2,8 +2,8 @@
 
 //! A running array: what its parts share, and how requests become operations.
 //!
-//! Lock order: `meta.inner`, `table`, a seat's. The locks of the pool, of the stripe table and of `free_ops`
-//! are taken with none of these held, and are followed at most by an operation's.
+//! Lock order: `meta.inner`, `table`, a seat's. The locks of the pool and of the stripe table are taken
+//! with none of these held, and are followed at most by an operation's.
 
 use core::{num::NonZeroU32, pin::Pin};
 
@@ -22,6 +22,7 @@ use crate::{
     direct::COMMAND_SECTORS,
     events::Event,
     flush::{After, Flush},
+    free::FreeNumbers,
     intake::Intake,
     kapi::{
         command::{CommandFlags, CommandIo, CommandOp, Origin},
@@ -170,8 +171,7 @@ pub(crate) struct Array {
     pub(crate) scratch: Scratch,
     stripes: StripeTable,
     ops: KVec<Arc<Op>>,
-    #[pin]
-    free_ops: SpinLockIrq<KVec<u32>>,
+    free_ops: FreeNumbers,
     #[pin]
     pub(crate) intake: Intake,
     #[pin]
@@ -293,7 +293,7 @@ impl Array {
             });
             seats.push(KBox::pin_init(seat, GFP_KERNEL)?, GFP_KERNEL)?;
         }
-        let (ops, free_ops) = make_ops(members, usize::from(geometry.data_columns()))?;
+        let ops = make_ops(members, usize::from(geometry.data_columns()))?;
         let stripes = StripeTable::new(OPS)?;
         let meta = Meta::new(
             parts.superblock,
@@ -335,7 +335,7 @@ impl Array {
                 scratch,
                 stripes,
                 ops,
-                free_ops <- new_spinlock_irq!(free_ops, "eraid::free_ops"),
+                free_ops: FreeNumbers::new(OPS as u32)?,
                 intake <- intake,
                 retained <- retained,
                 uevents <- new_spinlock_irq!(uevents, "eraid::uevents"),
@@ -488,14 +488,12 @@ fn rows_for(members: u8) -> u32 {
     power.clamp(16, COMMAND_SECTORS)
 }
 
-fn make_ops(members: usize, columns: usize) -> Result<(KVec<Arc<Op>>, KVec<u32>)> {
+fn make_ops(members: usize, columns: usize) -> Result<KVec<Arc<Op>>> {
     let mut ops = KVec::with_capacity(OPS, GFP_KERNEL)?;
-    let mut free = KVec::with_capacity(OPS, GFP_KERNEL)?;
     for index in 0..OPS as u32 {
         ops.push(Op::new(index, members, columns)?, GFP_KERNEL)?;
-        free.push(index, GFP_KERNEL)?;
     }
-    Ok((ops, free))
+    Ok(ops)
 }
 
 /// Plans a read; of RAID-1 from the copy `prefer`, or from the one that is expected to answer first.
@@ -534,27 +532,27 @@ impl Array {
 impl Array {
     /// Starts an operation that no request asked for; `false` when none is free.
     pub(crate) fn start_work(self: &Arc<Self>, work: op::Work) -> bool {
-        match self.take_op() {
+        match self.take_op(0) {
             Some(op) => {
-                op.prepare(self.clone(), work, None);
-                op.run();
+                op.start(self.clone(), work, None);
                 true
             }
             None => false,
         }
     }
 
-    /// Takes a free operation; [`Self::op_done`] gives it back.
-    pub(crate) fn take_op(&self) -> Option<&Arc<Op>> {
-        let index = self.free_ops.lock().pop()?;
+    /// Takes a free operation; [`Self::op_done`] gives it back. Whoever works elsewhere should give
+    /// another `hint`.
+    pub(crate) fn take_op(&self, hint: u64) -> Option<&Arc<Op>> {
+        let index = self.free_ops.take(hint)?;
         self.active.fetch_add(1, Relaxed);
         self.ops.get(index as usize)
     }
 
     /// An operation ended. Any context.
     pub(crate) fn op_done(self: &Arc<Self>, index: u32) {
-        // The vector was made to hold all of them.
-        let _ = self.free_ops.lock().push_within_capacity(index);
+        // Before the look at requests below, which others add before they look for operations.
+        self.free_ops.give(index);
         self.active.fetch_sub(1, Relaxed);
         if self.requests_wait() {
             self.kick_pump();
@@ -568,7 +566,7 @@ impl Array {
 
     /// Whether an operation is free.
     pub(crate) fn has_free_op(&self) -> bool {
-        !self.free_ops.lock().is_empty()
+        self.free_ops.any()
     }
 
     /// Starts operations for requests that wait. Any context.

@@ -25,6 +25,7 @@ mod disk_io;
 mod error;
 mod events;
 mod flush;
+mod free;
 mod intake;
 mod member;
 mod member_attrs;

@@ -50,6 +50,9 @@ use eraid_core::{
 /// submitting others.
 pub(crate) const DEPTH: u32 = 1024;
 
+/// log2 of the sectors that are one place to those who look for a free operation: a page.
+const NEAR_SHIFT: u32 = 3;
+
 /// How long writes are held for others at first.
 const HOLD_US: u32 = 4_000;
 
@@ -261,14 +264,13 @@ impl Array {
                     continue;
                 }
             }
-            let Some(op) = self.take_op() else {
+            let Some(op) = self.take_op(pending.request.sector() >> NEAR_SHIFT) else {
                 pending.next = Some(next);
                 return Some(pending);
             };
             match next {
                 Next::Work(work) => {
-                    op.prepare(self.clone(), work, Some(pending.request.clone()));
-                    op.run();
+                    op.start(self.clone(), work, Some(pending.request.clone()));
                 }
                 Next::Write(band) => self.gather(op, &pending.write(band)),
             }

@@ -156,8 +156,21 @@ struct Body {
     request: Option<Request>,
 }
 
+/// What an operation that runs is told.
+struct Seen {
+    errors: SlotSet,
+    granted: bool,
+    aborted: Option<Status>,
+    left: SlotSet,
+}
+
 /// What a context needs to run an operation.
-type Taken = (Arc<Array>, Body, Columns);
+struct Taken {
+    array: Arc<Array>,
+    body: Body,
+    columns: Columns,
+    seen: Seen,
+}
 
 /// What [`Op::inner`] covers.
 struct Inner {
@@ -268,7 +281,22 @@ impl Op {
 
     /// Puts work into this free slot, for [`Self::run`] to begin with. Any context.
     pub(crate) fn prepare(&self, array: Arc<Array>, work: Work, request: Option<Request>) {
-        let mut inner = self.inner.lock();
+        Self::prepare_locked(&mut self.inner.lock(), array, work, request);
+    }
+
+    /// Puts work into this free slot and runs it until it waits or ends. Task context.
+    pub(crate) fn start(self: &Arc<Self>, array: Arc<Array>, work: Work, request: Option<Request>) {
+        let taken = {
+            let mut inner = self.inner.lock();
+            Self::prepare_locked(&mut inner, array, work, request);
+            Self::take_locked(&mut inner)
+        };
+        if let Some(taken) = taken {
+            self.run_taken(taken);
+        }
+    }
+
+    fn prepare_locked(inner: &mut Inner, array: Arc<Array>, work: Work, request: Option<Request>) {
         inner.array = Some(array);
         inner.body = Some(Body { work, request });
         inner.errors = SlotSet::EMPTY;
@@ -391,24 +419,26 @@ impl Op {
             inner.issued_us = now_us();
             inner.round
         };
+        let mut missing = SlotSet::EMPTY;
         for slot in slots.iter() {
-            if let Some(mut cmd) = cx.columns.take(slot) {
-                cmd.ctx.target = crate::sub::Target::Op(Ticket {
-                    op: self.index,
-                    round,
-                });
-                cx.array.submit(cmd);
-            } else {
-                // Nothing was reserved for it: as if the member were not there.
-                let mut inner = self.inner.lock();
-                inner.expected.remove(slot);
-                inner.errors.insert(slot);
+            match cx.columns.take(slot) {
+                Some(mut cmd) => {
+                    cmd.ctx.target = crate::sub::Target::Op(Ticket {
+                        op: self.index,
+                        round,
+                    });
+                    cx.array.submit(cmd);
+                }
+                None => missing.insert(slot),
             }
         }
-        // Nothing to wait for: all of it may have ended before this.
-        let mut inner = self.inner.lock();
-        if inner.expected.is_empty() {
-            inner.woken = true;
+        if slots.is_empty() || !missing.is_empty() {
+            // Nothing was reserved for them: as if the members were not there. The commands that
+            // came back have woken the operation, but perhaps there were none.
+            let mut inner = self.inner.lock();
+            inner.expected = inner.expected.minus(missing);
+            inner.errors = inner.errors.union(missing);
+            inner.woken |= inner.expected.is_empty();
         }
     }
 
@@ -536,19 +566,24 @@ impl Op {
         }
     }
 
-    fn run_taken(self: &Arc<Self>, (array, mut body, mut columns): Taken) {
+    fn run_taken(self: &Arc<Self>, mut taken: Taken) {
         loop {
-            let (errors, granted, aborted, left) = self.collect(&mut columns);
+            let Taken {
+                array,
+                mut body,
+                mut columns,
+                seen,
+            } = taken;
             let mut cx = Context {
                 array: &array,
                 op: self,
                 request: body.request.as_ref(),
                 columns: &mut columns,
-                errors,
-                granted,
-                left,
+                errors: seen.errors,
+                granted: seen.granted,
+                left: seen.left,
             };
-            let step = match aborted {
+            let step = match seen.aborted {
                 Some(status) => body.work.abort(&mut cx, status),
                 None => body.work.advance(&mut cx),
             };
@@ -556,8 +591,8 @@ impl Op {
                 self.finish(&array, body, columns);
                 return;
             }
-            match self.park(body, columns) {
-                Some(again) => (body, columns) = again,
+            match self.park(array, body, columns) {
+                Some(again) => taken = again,
                 None => return,
             }
         }
@@ -574,36 +609,55 @@ impl Op {
         }
         let array = inner.array.clone()?;
         let body = inner.body.take()?;
-        let columns = inner.columns.take()?;
+        let mut columns = inner.columns.take()?;
         inner.running = true;
         inner.woken = false;
-        Some((array, body, columns))
+        let seen = Self::collect(inner, &mut columns);
+        Some(Taken {
+            array,
+            body,
+            columns,
+            seen,
+        })
     }
 
     /// Moves what came back into the columns.
-    fn collect(&self, columns: &mut Columns) -> (SlotSet, bool, Option<Status>, SlotSet) {
-        let mut inner = self.inner.lock();
+    fn collect(inner: &mut Inner, columns: &mut Columns) -> Seen {
         for (place, cmd) in columns.commands.iter_mut().zip(inner.returned.iter_mut()) {
             if let Some(cmd) = cmd.take() {
                 *place = Some(cmd);
             }
         }
-        (inner.errors, inner.granted, inner.aborted, inner.left)
+        Seen {
+            errors: inner.errors,
+            granted: inner.granted,
+            aborted: inner.aborted,
+            left: inner.left,
+        }
     }
 
     /// Puts the body back, unless there is something to do already.
-    fn park(&self, body: Body, columns: Columns) -> Option<(Body, Columns)> {
+    fn park(&self, array: Arc<Array>, body: Body, mut columns: Columns) -> Option<Taken> {
         let mut inner = self.inner.lock();
         let aborted = inner.aborted.is_some();
         if aborted || (inner.woken && inner.expected.is_empty()) {
             inner.expected = SlotSet::EMPTY;
             inner.woken = false;
-            return Some((body, columns));
+            let seen = Self::collect(&mut inner, &mut columns);
+            return Some(Taken {
+                array,
+                body,
+                columns,
+                seen,
+            });
         }
         inner.running = false;
         inner.parked_us = now_us();
         inner.body = Some(body);
         inner.columns = Some(columns);
+        // The array may go with the last reference, which nobody's lock may see.
+        drop(inner);
+        drop(array);
         None
     }
 
