@@ -6,6 +6,7 @@
 . ./lib.sh
 
 readonly MB=64 REGION=$((16 << 20)) # of each member
+readonly SAFELY=/sys/module/eraid/parameters/devices_handle_discard_safely
 
 # zero START LENGTH, discard START LENGTH, in bytes.
 zero() { blkdiscard -z -o "$1" -l "$2" "$NODE"; }
@@ -54,10 +55,12 @@ zeroes() {
 
 # forgets LEVEL MEMBERS COLUMNS: a whole region, and nothing else.
 forgets() {
-	local id=discard_r$1 data=$((REGION * $3)) i discards
+	local id=discard_r$1 data=$((REGION * $3)) unit=$((REGION * $3)) i discards
+	# Without a map there are no regions, and a stripe is a whole.
+	[ "$1" != 0 ] || unit=$((65536 * $3))
 	null_members "$2" $MB discard=1
 	must array_create forget level="$1" chunk=64K
-	t_run "${id}_granularity" test "$(limit discard_granularity)" -ge $data -a "$(limit discard_granularity)" -lt $((2 * data))
+	t_run "${id}_granularity" test "$(limit discard_granularity)" -ge $unit -a "$(limit discard_granularity)" -lt $((2 * unit))
 	t_run "${id}_max" test "$(limit discard_max_bytes)" -ge $data
 	# Regions 0, 1, 2; the log is of 0 and 2.
 	must "$EXERCISE" write "$NODE" --log "$LOG" --seed "$SEED" --count 60 --offset $((data / 2)) --length $((data / 2)) >/dev/null
@@ -66,10 +69,10 @@ forgets() {
 	# Parts of regions are left alone.
 	discards=$(device_stat /dev/m0 12)
 	t_run "${id}_part" discard 0 4096
-	t_run "${id}_parts" discard 8192 $((data - 8192 - 4096))
+	t_run "${id}_parts" discard 8192 $((unit - 8192 - 4096))
 	t_run "${id}_verify_parts" "$EXERCISE" verify "$NODE" --log "$LOG" --written-only
 	t_is "$(device_stat /dev/m0 12)" "$discards" "${id}_members_got_none"
-	t_run "${id}_whole" discard $((data / 2)) $((2 * data))
+	t_run "${id}_whole" discard $((data - unit / 2)) $((data + unit))
 	for ((i = 0; i < $2; i++)); do
 		t_run "${id}_m${i}_discarded" member_is_zero "/dev/m$i" 1
 	done
@@ -102,6 +105,24 @@ forgets() {
 	fi
 	drop_members
 	rm -f "$LOG" "$LOG.2" "$LOG.3"
+}
+
+# With parity, members get discards only if the administrator vouches for them.
+not_vouched() {
+	local data=$((REGION * 2)) discards
+	null_set $SAFELY N
+	null_members 3 $MB discard=1
+	must array_create unsure level=5 chunk=64K
+	must "$EXERCISE" write "$NODE" --log "$LOG" --seed "$SEED" --count 40 --length $data >/dev/null
+	discards=$(device_stat /dev/m0 12)
+	t_run unsure_whole discard 0 $data
+	t_is "$(device_stat /dev/m0 12)" "$discards" unsure_members_got_none
+	null_set $SAFELY Y
+	t_run unsure_vouched discard 0 $data
+	t_run unsure_members_got_some test "$(device_stat /dev/m0 12)" -gt "$discards"
+	t_run unsure_stop array_stop unsure
+	drop_members
+	rm "$LOG"
 }
 
 # Writers and discards at once, over and over: data written after is there, and
@@ -147,6 +168,7 @@ trims() {
 }
 
 start
+not_vouched
 zeroes 0 3
 zeroes 1 2
 zeroes 5 4

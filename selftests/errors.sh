@@ -100,6 +100,28 @@ flush_error() {
 	teardown "$id"
 }
 
+# Of the members that a write could do without one cannot be read and one cannot
+# be written, which is one too many: the write fails, and nothing else is lost.
+one_too_many() {
+	local id=too_many offset
+	setup 5 4
+	offset=$(<"$A/rd1/offset")
+	dm_change d1 "$(fail_table /dev/m1 error_reads "$offset" 128)"
+	data_on 2
+	dm_change d2 "$(fail_table /dev/m2 error_writes "$offset" 128)"
+	# The first stripe has data on both.
+	t_run_fails ${id}_write dd if=/dev/zero of="$NODE" bs=4K count=1 seek=$((START / 4096)) oflag=direct status=none
+	t_is "$(<"$A/degraded")" 0 ${id}_nobody_failed
+	dm_change d1 "$(linear_table /dev/m1)"
+	dm_change d2 "$(linear_table /dev/m2)"
+	t_run ${id}_verify_others verify --offset 1M
+	data_on 1
+	t_run ${id}_verify_unreadable verify --offset "$START" --length "$LENGTH"
+	t_run ${id}_in_sync wait_until 60 attr_is unsynced_regions 0
+	t_run ${id}_verify_in_sync verify --offset 1M
+	teardown ${id}
+}
+
 # seen NODE REGEX: how many requests of that kind the disk below got.
 seen() {
 	local dev
@@ -162,6 +184,7 @@ flush_and_fua 6 5
 read_errors 5 4
 read_errors 6 5
 read_errors 1 2
+one_too_many
 read_error_r0
 write_errors 5 4
 write_errors 6 5

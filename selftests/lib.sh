@@ -302,7 +302,7 @@ member_remove() {
 parity_slot() { echo $((O_DISKS - 1 - $1 % O_DISKS)); }
 
 # quiet: nothing is left to be synchronised.
-quiet() { attr_is sync_action idle; }
+quiet() { attr_is sync_action idle && attr_is unsynced_regions 0; }
 wait_quiet() { wait_until 60 quiet; }
 
 # parities: how many parity chunks a stripe has.

@@ -33,6 +33,18 @@ drives_go() {
 	wait_until 5 rmmod eraid_hddsim
 }
 
+# Whoever writes changes the data meanwhile: copies are equal all the same.
+equal_copies() {
+	local i offset
+	null_members 3 16
+	must array_create equal level=1
+	t_run equal_write python3 ./scribble.py "$NODE" $((64 << 10)) "$(soak 300 20000)"
+	offset=$(($(<"$A/rd0/offset") * 512))
+	t_run equal_stop array_stop equal
+	for i in 1 2; do t_run "equal_copy_$i" cmp -i $offset -n $((8 << 20)) /dev/m0 "/dev/m$i"; done
+	drop_members
+}
+
 slow() { must store "/sys/block/h1/hddsim/slow_percent" "$1"; }
 
 # load IN_FLIGHT: reads anywhere; sets READS, and SHARE to percent of each member.
@@ -110,5 +122,6 @@ start
 drives
 balance
 t_run drives_go drives_go
+equal_copies
 eight
 finish

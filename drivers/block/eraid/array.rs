@@ -38,7 +38,7 @@ use crate::{
     op::{self, Columns, Context, Offer, Op},
     pool::{Need, Pool},
     queues::Queues,
-    resync::{Goal, Sync},
+    resync::Sync,
     retained::Retained,
     ring::Ring,
     stripes::StripeTable,
@@ -55,6 +55,7 @@ use eraid_core::{
     refusal::{Errno, Refusal},
     refuse,
     region::RegionState,
+    resync::Goal,
     sitout::{self, SitOut},
     stripelock::{Grant, Mode},
     superblock::{ArrayName, SlotState, Superblock},
@@ -151,6 +152,8 @@ pub(crate) struct Array {
     /// Members with so many commands without an answer that they get no more.
     shunned: Atomic<u64>,
     stopping: Atomic<bool>,
+    /// A write that was given up may still land on a member that counts as current.
+    haunted: Atomic<bool>,
     /// The members are let go of: nothing is written or recorded any more.
     ended: Atomic<bool>,
     /// Operations that are not free.
@@ -324,6 +327,7 @@ impl Array {
                 avoid: Atomic::new(0),
                 shunned: Atomic::new(0),
                 stopping: Atomic::new(false),
+                haunted: Atomic::new(false),
                 ended: Atomic::new(false),
                 active: Atomic::new(0),
                 data_start,
@@ -456,9 +460,12 @@ impl Array {
         }
     }
 
-    /// Whether a resync or recovery has the stripe in work.
-    pub(crate) fn in_work(&self, stripe: StripeNo) -> bool {
-        self.sync.in_work(stripe, self.region_of(stripe))
+    /// Whether a write to a stripe is in vain, because more members have no current data there than
+    /// redundancy can do without. Never for RAID-0, where it depends on what is written.
+    pub(crate) fn is_lost(&self, stripe: StripeNo) -> bool {
+        let usable = self.view(stripe).usable;
+        let unusable = self.geometry.all_slots().minus(usable).len();
+        self.geometry.parity() > 0 && unusable > u32::from(self.geometry.parity())
     }
 }
 
@@ -875,9 +882,31 @@ impl Array {
         kept.intersect(self.in_sync())
     }
 
+    /// What these members' devices still have of a write was given up, and may land at any time: they
+    /// are failed. Where the array cannot do without, nothing is written any more that it could
+    /// land on.
+    pub(crate) fn gave_up(self: &Arc<Self>, slots: SlotSet) {
+        let kept = self.write_failed(slots);
+        if !kept.is_empty() && !self.haunted.xchg(true, Relaxed) {
+            array_err!(
+                self.name(),
+                "takes no writes until it is stopped: what was given up may still be written"
+            );
+        }
+    }
+
+    /// Whether nothing may be written because of [`Self::gave_up`].
+    pub(crate) fn is_haunted(&self) -> bool {
+        self.haunted.load(Relaxed)
+    }
+
     /// Fails a member in sync: nothing is asked of it any more, who waits for it goes on without.
-    /// `false` when it is the last that the data cannot do without, unless `anyway`. Task context.
+    /// `false` when the data cannot do without it, because others are missing or still being caught
+    /// up, unless `anyway`. Task context.
     pub(crate) fn fail_member(self: &Arc<Self>, slot: Slot, reason: &str, anyway: bool) -> bool {
+        if !anyway && self.is_needed_to_catch_up(slot) {
+            return false;
+        }
         let mut failed = None;
         self.record_change(slot, || {
             let mut table = self.table.lock();
@@ -1101,16 +1130,14 @@ impl Array {
     /// Ends operations that commands issued before `since_us` keep waiting, with errors.
     pub(crate) fn abort_stuck(self: &Arc<Self>, since_us: u64) {
         for op in self.ops.iter() {
-            if op.waits_since(since_us) {
-                op.abort(self, Status::IOERR);
-            }
+            op.abort(self, Status::IOERR, since_us);
         }
     }
 
     /// Ends all operations with errors.
     pub(crate) fn abort_all(self: &Arc<Self>) {
         for op in self.ops.iter() {
-            op.abort(self, Status::IOERR);
+            op.abort(self, Status::IOERR, u64::MAX);
         }
     }
 }

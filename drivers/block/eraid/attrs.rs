@@ -190,8 +190,7 @@ fn show_pool(array: &Array, text: &mut SysfsText<'_>) -> Result {
 
 impl Array {
     fn progress(&self) -> Progress {
-        self.sync
-            .progress(|region| self.meta.regions.layout.stripes_of(region).0)
+        self.sync.progress()
     }
 
     /// md's word for the state of the array.

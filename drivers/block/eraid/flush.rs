@@ -8,9 +8,11 @@
 use crate::{
     kapi::{command::CommandOp, status::Status},
     op::{Context, Issue, Step},
-    resync::Goal,
 };
-use eraid_core::units::{RegionNo, Sector};
+use eraid_core::{
+    resync::Goal,
+    units::{RegionNo, Sector},
+};
 
 /// What a flush is for.
 #[derive(Clone, Copy, PartialEq, Eq)]

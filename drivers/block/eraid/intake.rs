@@ -163,18 +163,13 @@ impl Pending {
             request::Op::Discard => {
                 let len = self.request.len() as u64 / 512;
                 let first = core::mem::replace(&mut self.done, len) == 0;
-                first.then(|| self.discard(array, len)).flatten()
+                first.then(|| {
+                    let start = Sector::new(self.request.sector());
+                    Next::Work(Work::Discard(Discard::new(start, Sectors::new(len))))
+                })
             }
             request::Op::Other => None,
         }
-    }
-
-    /// What a discard comes to, if there are whole regions in it.
-    fn discard(&self, array: &Array, len: u64) -> Option<Next> {
-        let start = Sector::new(self.request.sector());
-        let regions = array.regions_to_discard(start, Sectors::new(len));
-        let discard = (!regions.is_empty()).then(|| Discard::new(regions));
-        discard.map(|discard| Next::Work(Work::Discard(discard)))
     }
 
     fn next_of_data(&mut self, array: &Array, read: bool) -> Option<Next> {
@@ -251,7 +246,7 @@ impl Array {
             request::Op::Read | request::Op::Flush => None,
             request::Op::Other => Some(Status::NOTSUPP),
             // What writes.
-            _ if self.read_only => Some(Status::IOERR),
+            _ if self.read_only || self.is_haunted() => Some(Status::IOERR),
             request::Op::Write | request::Op::WriteZeroes | request::Op::Discard => None,
         }
     }

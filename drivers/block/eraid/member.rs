@@ -265,7 +265,13 @@ impl Member {
             self.send(cmd);
             return Ok(());
         }
-        if let Err(cmd) = queue.list(class).push_back(cmd) {
+        let list = queue.list(class);
+        let queued = match cmd.ctx.target {
+            Target::Op(_) => list.push_back(cmd),
+            // Every write of a region may wait for it.
+            Target::Superblock | Target::Map => list.push_front(cmd),
+        };
+        if let Err(cmd) = queued {
             // There is a place for every command of the pool, and for the metadata ones.
             queue.classes.removed(class);
             drop(queue);

@@ -37,7 +37,6 @@ use crate::{
     },
     op::Op,
     regions::RegionTable,
-    resync::Goal,
     ring::Ring,
     sub::{Cmd, Sub, Target},
 };
@@ -47,6 +46,7 @@ use eraid_core::{
     metapage::{Page, PageId, Side, PAGE_SIZE},
     region::{Admit, ClearTicket, RegionState, Work},
     regionmap::{self, Region, REGIONS_PER_PAGE},
+    resync::Goal,
     superblock::{SlotState, Superblock},
     units::{Generation, Micros, RegionNo, Sector, Sectors, Slot, SlotSet, StripeNo},
 };
@@ -126,8 +126,8 @@ pub(crate) struct Meta {
     pub(crate) regions: RegionTable,
     /// A failure is not recorded on as many members as it takes.
     owing: Atomic<bool>,
-    /// There ever was a discard.
-    discarded: Atomic<bool>,
+    /// The region that was discarded in part, as [`begun`] has it; changes under `inner`.
+    discarding: Atomic<u64>,
     #[pin]
     inner: SpinLockIrq<Inner>,
 }
@@ -188,7 +188,7 @@ impl Meta {
         Ok(pin_init!(Self {
             regions,
             owing: Atomic::new(false),
-            discarded: Atomic::new(false),
+            discarding: Atomic::new(begun(None)),
             inner <- new_spinlock_irq!(inner, "eraid::meta"),
         }))
     }
@@ -375,6 +375,11 @@ fn goal_of(region: &RegionState, level: Level, in_sync: SlotSet) -> Option<Goal>
     }
 }
 
+/// A region or none, for an atomic.
+fn begun(region: Option<RegionNo>) -> u64 {
+    region.map_or(0, |region| region.get().saturating_add(1))
+}
+
 fn now() -> Micros {
     Micros::new(now_us())
 }
@@ -416,12 +421,11 @@ impl Array {
         Admit::Go
     }
 
-    /// Writes to a stripe are settled, whose region was asked for before: they come after the
-    /// discards so far.
+    /// A write to `stripe` was admitted: it comes after the discards so far.
     pub(crate) fn wrote(&self, stripe: StripeNo) {
-        if self.meta.discarded.load(Relaxed) {
-            let mut inner = self.meta.inner.lock();
-            inner.discards.wrote(self.region_of(stripe));
+        let region = self.region_of(stripe);
+        if self.meta.discarding.load(Relaxed) == begun(Some(region)) {
+            self.meta.inner.lock().discards.wrote(region);
         }
     }
 
@@ -431,11 +435,17 @@ impl Array {
         regions.with_stripe(stripe, |region| region.end_write(now()));
     }
 
-    /// Members of `missed` lack a write in the region of `stripe`.
-    pub(crate) fn note_missed(&self, stripe: StripeNo, missed: SlotSet) {
+    /// A write to `stripe` plans; see [`Sync::meets_write`](crate::resync::Sync::meets_write).
+    pub(crate) fn meets_write(&self, stripe: StripeNo) {
+        self.sync.meets_write(stripe, self.region_of(stripe));
+    }
+
+    /// Members of `missed`, which had all of `stripe`, lack a write to it.
+    pub(crate) fn left_out(&self, stripe: StripeNo, missed: SlotSet) {
         if missed.is_empty() {
             return;
         }
+        self.sync.left_out(self.region_of(stripe), missed);
         self.meta.regions.with_stripe(stripe, |region| {
             for slot in missed.iter() {
                 region.note_missed(slot);
@@ -447,7 +457,7 @@ impl Array {
     pub(crate) fn note_stale(&self, stripe: StripeNo, stale: SlotSet) {
         if !stale.is_empty() {
             let regions = &self.meta.regions;
-            regions.with_stripe(stripe, |region| region.may_acknowledge(stale));
+            regions.with_stripe(stripe, |region| region.note_stale(stale));
         }
     }
 
@@ -468,7 +478,10 @@ impl Array {
         let live = self.in_sync();
         let mut inner = self.meta.inner.lock();
         let regions = &self.meta.regions;
-        let marked = regions.with_stripe(stripe, |region| region.may_acknowledge(missed));
+        let marked = regions.with_stripe(stripe, |region| {
+            region.note_stale(missed);
+            region.is_recorded(missed)
+        });
         let recorded = marked != Some(false) && inner.failures_recorded(live);
         if !recorded {
             inner.wait(op.index);
@@ -573,37 +586,36 @@ impl Array {
         self.meta.regions.any(|region| region.view().in_flight)
     }
 
-    /// Regions in which parity may not match the data.
+    /// Regions in which parity may not match the data, or members in sync are still to be caught up.
     pub(crate) fn unsynced_regions(&self) -> u64 {
+        let in_sync = self.in_sync();
         let mut unsynced = 0;
         self.meta.regions.for_each(|region| {
-            unsynced += u64::from(region.view().need_sync);
+            let region = region.view();
+            let behind = !region.stale.intersect(in_sync).is_empty();
+            unsynced += u64::from(region.need_sync || behind);
         });
         unsynced
     }
 
     /// The goal was reached in the whole region, and the members are flushed.
     pub(crate) fn synced(self: &Arc<Self>, number: RegionNo, goal: Goal) {
+        // Members fail under this lock: one that did before the flush, or in it, may have lost what
+        // was written to it last.
+        let inner = self.meta.inner.lock();
         let absent = self.missing();
         // Where something came in between, the region is found again.
         self.meta.regions.with(number, |region| match goal {
             Goal::Parity => region.synced(absent),
-            Goal::Member(slot) => region.recovered(slot),
+            Goal::Member(slot) => region.recovered(slot, absent),
         });
+        drop(inner);
         self.kick_meta();
     }
 }
 
 /// Discards.
 impl Array {
-    /// The regions that are discarded as a whole with this request.
-    pub(crate) fn regions_to_discard(&self, start: Sector, len: Sectors) -> Range<u64> {
-        let mut inner = self.meta.inner.lock();
-        self.meta.discarded.store(true, Relaxed);
-        let regions = &self.meta.regions.layout;
-        inner.discards.add(regions, &self.geometry, start, len)
-    }
-
     /// Where a region starts on each member, from the start of its data on.
     pub(crate) fn region_start(&self, region: RegionNo) -> Sector {
         let (first, _) = self.meta.regions.layout.stripes_of(region);
@@ -617,26 +629,40 @@ impl Array {
         Sectors::new(stripes * u64::from(self.geometry.chunk()))
     }
 
-    /// Takes those of `regions` back to "never written" that nobody writes to or discards, for
-    /// operation `op`.
-    pub(crate) fn begin_discard(self: &Arc<Self>, op: &Op, regions: Range<u64>) {
-        for number in regions {
-            let number = RegionNo::new(number);
-            let regions = &self.meta.regions;
+    /// Takes the regions that are discarded as a whole with `len` sectors from `start` on back to
+    /// "never written", for operation `op`: those of the regions returned that nobody writes to or
+    /// discards.
+    ///
+    /// In one step: a write that is admitted before counts, one that comes later waits.
+    pub(crate) fn begin_discard(
+        self: &Arc<Self>,
+        op: &Op,
+        start: Sector,
+        len: Sectors,
+    ) -> Range<u64> {
+        let regions = &self.meta.regions;
+        let mut inner = self.meta.inner.lock();
+        let discards = &mut inner.discards;
+        let whole = discards.add(&regions.layout, &self.geometry, start, len);
+        let part = begun(discards.begun());
+        self.meta.discarding.store(part, Relaxed);
+        for number in whole.clone().map(RegionNo::new) {
             let begun = regions.with(number, |region| region.begin_discard(op.index));
             if begun == Some(true) {
                 // What a resync computed there proves nothing any more.
                 self.sync.give_up_in(number);
             }
         }
+        drop(inner);
         self.kick_meta();
+        whole
     }
 
-    /// Whether operation `op` discards a region. RAID-0, which keeps no account, never says no.
+    /// Whether operation `op` discards a region.
     pub(crate) fn is_discarding(&self, op: &Op, region: u64) -> bool {
         let number = RegionNo::new(region);
         let regions = &self.meta.regions;
-        regions.with(number, |region| region.is_discarding(op.index)) != Some(false)
+        regions.with(number, |region| region.is_discarding(op.index)) == Some(true)
     }
 
     /// Whether the map of the members says that the regions `op` discards were never written; else

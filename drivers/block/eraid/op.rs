@@ -495,14 +495,13 @@ impl Op {
             (inner.round, inner.expected.intersect(slots))
         };
         for slot in late.iter() {
-            let Some(member) = array.member(slot) else {
-                continue;
-            };
             let ticket = Ticket {
                 op: self.index,
                 round,
             };
-            let counted = member.withdraw(array, ticket);
+            // A member that has left its slot has no books any more.
+            let member = array.member(slot);
+            let counted = member.as_ref().is_some_and(|m| m.withdraw(array, ticket));
             let mut inner = self.inner.lock();
             let expected = inner.round == round && inner.expected.contains(slot);
             if expected {
@@ -513,7 +512,7 @@ impl Op {
                 }
             }
             drop(inner);
-            if counted && !expected {
+            if let (true, false, Some(member)) = (counted, expected, member) {
                 member.keep(array);
             }
         }
@@ -540,17 +539,19 @@ impl Op {
         inner.body.is_some() && inner.parked_us < since_us
     }
 
-    /// Ends the operation with an error as soon as it does not run; what is in flight becomes
-    /// orphans.
-    pub(crate) fn abort(self: &Arc<Self>, array: &Arc<Array>, status: Status) {
-        {
+    /// Ends the operation with an error, at once or as soon as it does not run, if it waits since
+    /// before `since_us`; what is in flight becomes orphans.
+    pub(crate) fn abort(self: &Arc<Self>, array: &Arc<Array>, status: Status, since_us: u64) {
+        let round = {
             let mut inner = self.inner.lock();
-            if inner.body.is_none() && !inner.running {
+            let waits = inner.running || inner.body.is_some();
+            if !waits || inner.parked_us >= since_us {
                 return;
             }
             inner.aborted = Some(status);
-        }
-        self.withdraw(array, None, array.geometry.all_slots());
+            inner.round
+        };
+        self.withdraw(array, Some(round), array.geometry.all_slots());
         let mut inner = self.inner.lock();
         // Unless it ended meanwhile, and the slot is another's.
         if inner.aborted.is_some() {
@@ -604,7 +605,8 @@ impl Op {
             inner.woken = true;
             return None;
         }
-        if !inner.expected.is_empty() && inner.aborted.is_none() {
+        if !inner.expected.is_empty() {
+            // An abort withdraws these first.
             return None;
         }
         let array = inner.array.clone()?;
@@ -637,11 +639,15 @@ impl Op {
     }
 
     /// Puts the body back, unless there is something to do already.
-    fn park(&self, array: Arc<Array>, body: Body, mut columns: Columns) -> Option<Taken> {
+    fn park(
+        self: &Arc<Self>,
+        array: Arc<Array>,
+        body: Body,
+        mut columns: Columns,
+    ) -> Option<Taken> {
         let mut inner = self.inner.lock();
         let aborted = inner.aborted.is_some();
-        if aborted || (inner.woken && inner.expected.is_empty()) {
-            inner.expected = SlotSet::EMPTY;
+        if (aborted || inner.woken) && inner.expected.is_empty() {
             inner.woken = false;
             let seen = Self::collect(&mut inner, &mut columns);
             return Some(Taken {
@@ -655,9 +661,12 @@ impl Op {
         inner.parked_us = now_us();
         inner.body = Some(body);
         inner.columns = Some(columns);
-        // The array may go with the last reference, which nobody's lock may see.
+        let round = inner.round;
         drop(inner);
-        drop(array);
+        if aborted {
+            // It was aborted while it issued these.
+            self.withdraw(&array, Some(round), array.geometry.all_slots());
+        }
         None
     }
 

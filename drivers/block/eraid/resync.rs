@@ -4,9 +4,8 @@
 //!
 //! After an unclean stop that is parity, or the copies of RAID-1; for a member that missed writes
 //! it is whatever it holds. Of several such members one is done after the other. A few workers, each
-//! an operation, go through the region stripe by stripe. Below the lowest stripe in work everything
-//! is right, above the next one nothing was touched; a write in between that skips the member makes
-//! the region be done again.
+//! an operation, go through the region stripe by stripe; [`eraid_core::resync`] says what writes have
+//! to do with that.
 //!
 //! `state` is a leaf lock.
 
@@ -29,56 +28,13 @@ use eraid_core::{
     geometry::{Geometry, Level, Rows},
     plan_read::{plan_rebuild, Rebuild, View},
     queue::Class,
+    resync::{Goal, Next, Outcome, Run, WORKERS},
     stripelock::{Grant, Mode},
-    units::{RegionNo, Sector, Slot, SlotSet, StripeNo},
+    units::{RegionNo, Sector, SlotSet, StripeNo},
 };
-
-/// Workers of one array.
-const WORKERS: usize = 4;
 
 /// Time between two rounds over regions that could not be done.
 const PAUSE_US: u64 = 60_000_000;
-
-/// What is recomputed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Goal {
-    /// Parity, or all copies but one.
-    Parity,
-    /// The blocks of one member.
-    Member(Slot),
-}
-
-/// A region in work.
-#[derive(Clone, Copy)]
-struct Run {
-    region: RegionNo,
-    goal: Goal,
-    next: StripeNo,
-    end: StripeNo,
-    /// Stripes in work, one for each worker.
-    busy: [Option<StripeNo>; WORKERS],
-    workers: u8,
-    failed: bool,
-    /// A write left the member out that is being caught up: nothing of it is to be relied on before
-    /// the region was done anew.
-    passed_by: bool,
-}
-
-impl Run {
-    /// Below this stripe all is done.
-    fn done(&self) -> StripeNo {
-        let lowest = self.busy.iter().flatten().min();
-        lowest.copied().map_or(self.next, |low| low.min(self.next))
-    }
-}
-
-impl Run {
-    /// A worker is through; `true` when it was the last.
-    fn leave(&mut self) -> bool {
-        self.workers = self.workers.saturating_sub(1);
-        self.workers == 0
-    }
-}
 
 /// What `state` covers.
 struct State {
@@ -111,15 +67,6 @@ pub(crate) struct Progress {
     pub(crate) stripes: Option<(u64, u64)>,
 }
 
-impl Goal {
-    fn action(self) -> &'static str {
-        match self {
-            Goal::Parity => "resync",
-            Goal::Member(_) => "recover",
-        }
-    }
-}
-
 impl Sync {
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
@@ -147,20 +94,12 @@ impl Sync {
     }
 
     /// How far it is.
-    pub(crate) fn progress(&self, first: impl Fn(RegionNo) -> StripeNo) -> Progress {
-        let (run, last) = {
-            let state = self.state.lock();
-            (state.run, state.last)
-        };
-        let stripes = run.map(|run| {
-            let first = first(run.region).get();
-            let done = run.done().get().saturating_sub(first);
-            (done, run.end.get().saturating_sub(first))
-        });
+    pub(crate) fn progress(&self) -> Progress {
+        let state = self.state.lock();
         Progress {
-            action: run.map_or("idle", |run| run.goal.action()),
-            last,
-            stripes,
+            action: state.run.map_or("idle", |run| run.goal.action()),
+            last: state.last,
+            stripes: state.run.map(|run| run.progress()),
         }
     }
 
@@ -170,80 +109,78 @@ impl Sync {
             return None;
         }
         let run = self.state.lock().run?;
-        let reached = !run.failed && !run.passed_by && stripe < run.done();
-        (run.region == region && reached).then_some(run.goal)
+        (run.region == region && run.reached(stripe)).then_some(run.goal)
     }
 
-    /// Whether `stripe` may be in work at the moment.
-    pub(crate) fn in_work(&self, stripe: StripeNo, region: RegionNo) -> bool {
-        if !self.running.load(Acquire) {
-            return false;
+    /// A write to `stripe` plans, before it looks at the members and with the stripe held: a worker
+    /// that gets the stripe later sees the write.
+    pub(crate) fn meets_write(&self, stripe: StripeNo, region: RegionNo) {
+        if self.running.load(Acquire) {
+            self.with_run(region, |run| run.meets_write(stripe));
         }
-        let run = self.state.lock().run;
-        run.is_some_and(|run| run.region == region && stripe >= run.done() && stripe < run.next)
     }
 
-    /// The next stripe for worker `index`; `None` when there is none, and whether it was the last
-    /// worker that asked.
-    fn next(&self, index: usize) -> Result<(StripeNo, Goal), bool> {
-        let mut state = self.state.lock();
-        let stopped = state.stopped;
-        let Some(run) = &mut state.run else {
-            return Err(false);
-        };
-        if let Some(busy) = run.busy.get_mut(index) {
-            *busy = None;
-            if !run.failed && !stopped && run.next < run.end {
-                let stripe = run.next;
-                *busy = Some(stripe);
-                run.next = stripe.next();
-                return Ok((stripe, run.goal));
-            }
-        }
-        run.failed |= stopped;
-        Err(run.leave())
+    /// A write in `region` left out members that had all of its stripe.
+    pub(crate) fn left_out(&self, region: RegionNo, slots: SlotSet) {
+        self.with_run(region, |run| run.left_out(slots));
     }
 
-    /// A worker could not even be started; `true` when it was the last.
-    fn not_started(&self) -> bool {
-        let mut state = self.state.lock();
-        state.run.as_mut().is_some_and(Run::leave)
+    /// The run cannot be finished, if it is in `region`.
+    pub(crate) fn give_up_in(&self, region: RegionNo) {
+        self.with_run(region, Run::give_up);
     }
 
     /// The run cannot be finished.
     fn give_up(&self) {
         if let Some(run) = &mut self.state.lock().run {
-            run.failed = true;
+            run.give_up();
         }
     }
 
-    /// A write in `region` left out a member that is being caught up there, if one is: it goes on
-    /// counting as stale, and the region is done anew after this run.
-    pub(crate) fn pass_by(&self, region: RegionNo) {
-        if let Some(run) = &mut self.state.lock().run {
-            run.passed_by |= run.region == region;
+    fn with_run(&self, region: RegionNo, act: impl FnOnce(&mut Run)) {
+        let mut state = self.state.lock();
+        if let Some(run) = state.run.as_mut().filter(|run| run.region == region) {
+            act(run);
         }
     }
 
-    /// The run cannot be finished, if it is in `region`.
-    pub(crate) fn give_up_in(&self, region: RegionNo) {
-        if let Some(run) = &mut self.state.lock().run {
-            run.failed |= run.region == region;
+    /// What worker `index` is to do next, and for which goal.
+    fn next(&self, index: usize) -> (Next, Goal) {
+        let mut state = self.state.lock();
+        let stopped = state.stopped;
+        match &mut state.run {
+            Some(run) => (run.next(index, stopped), run.goal),
+            None => (Next::Through { last: false }, Goal::Parity),
         }
     }
 
-    /// All workers are through: the region and goal, when all of it was done. The run goes on
-    /// counting as in work until [`Self::close`], so that writes reach the member meanwhile.
-    fn end(&self) -> Option<(RegionNo, Goal)> {
+    /// Worker `index` has its stripe; whether it has to begin it anew.
+    fn locked(&self, index: usize, begun: bool) -> bool {
+        let mut state = self.state.lock();
+        let run = state.run.as_mut();
+        run.is_some_and(|run| run.locked(index, begun))
+    }
+
+    /// A worker could not even be started; `true` when it was the last.
+    fn not_started(&self) -> bool {
+        let mut state = self.state.lock();
+        state.run.as_mut().is_some_and(Run::not_started)
+    }
+
+    /// All workers are through: what came of it. When all of it was done the run goes on counting
+    /// as in work until [`Self::close`], so that writes reach the member meanwhile.
+    fn end(&self) -> Option<(Outcome, RegionNo, Goal)> {
         let mut state = self.state.lock();
         let run = state.run?;
-        if run.failed {
+        let outcome = run.outcome();
+        if outcome != Outcome::Done {
             state.run = None;
             self.running.store(false, Release);
-            state.from = run.region.get() + 1;
-            return None;
         }
-        Some((run.region, run.goal))
+        if outcome == Outcome::Impossible {
+            state.from = run.region.get() + 1;
+        }
+        Some((outcome, run.region, run.goal))
     }
 
     /// The goal was reached and noted, or (`false`) the members could not be flushed.
@@ -306,12 +243,12 @@ impl StripeSync {
         loop {
             match self.phase {
                 Phase::Next => match cx.array.sync.next(self.index) {
-                    Ok((stripe, goal)) => {
+                    (Next::Stripe(stripe), goal) => {
                         (self.stripe, self.goal) = (stripe, goal);
                         self.go_to(cx, 0);
                         self.phase = Phase::Lock;
                     }
-                    Err(last) => {
+                    (Next::Through { last }, _) => {
                         if last {
                             cx.array.resync_ends();
                         }
@@ -327,6 +264,9 @@ impl StripeSync {
                 }
                 Phase::Locked if !cx.granted => return Step::Wait,
                 Phase::Locked => {
+                    if cx.array.sync.locked(self.index, self.rows.lo > 0) {
+                        self.go_to(cx, 0);
+                    }
                     cx.array.forget_retained(self.stripe);
                     self.phase = Phase::Reserve;
                 }
@@ -385,11 +325,11 @@ impl StripeSync {
     pub(crate) fn abort(&mut self, cx: &mut Context<'_>) {
         cx.array.sync.give_up();
         if matches!(self.phase, Phase::Writing) {
-            cx.array.write_failed(cx.left);
+            cx.array.gave_up(cx.left);
         }
         cx.array.forget_wait(cx.op);
         cx.array.unlock_stripe(cx.op, self.stripe);
-        if let Err(true) = cx.array.sync.next(self.index) {
+        if let (Next::Through { last: true }, _) = cx.array.sync.next(self.index) {
             cx.array.resync_ends();
         }
     }
@@ -517,23 +457,14 @@ impl Array {
             }
             return;
         };
-        let (next, end) = self.meta.regions.layout.stripes_of(region);
+        let (first, end) = self.meta.regions.layout.stripes_of(region);
         {
             let mut state = self.sync.state.lock();
             if state.run.is_some() {
                 return;
             }
             self.sync.running.store(true, Release);
-            state.run = Some(Run {
-                region,
-                goal,
-                next,
-                end,
-                busy: [None; WORKERS],
-                workers: WORKERS as u8,
-                failed: false,
-                passed_by: false,
-            });
+            state.run = Some(Run::new(region, goal, first, end));
         }
         array_info!(
             self.name(),
@@ -553,12 +484,18 @@ impl Array {
     /// The last worker is through.
     fn resync_ends(self: &Arc<Self>) {
         self.note_change();
-        let Some((region, goal)) = self.sync.end() else {
-            array_warn!(
-                self.name(),
-                "a region could not be done: a member is missing or unreadable"
-            );
-            return;
+        let (region, goal) = match self.sync.end() {
+            Some((Outcome::Done, region, goal)) => (region, goal),
+            Some((Outcome::Impossible, region, _)) => {
+                array_warn!(
+                    self.name(),
+                    "region {} could not be done: a member is missing or unreadable",
+                    region.get()
+                );
+                return;
+            }
+            // The next look at the array takes it up again.
+            Some((Outcome::Again, ..)) | None => return,
         };
         let (first, end) = self.meta.regions.layout.stripes_of(region);
         let total = end.get().saturating_sub(first.get());

@@ -50,8 +50,6 @@ pub(crate) struct StripeWrite {
     missed: SlotSet,
     /// Members that did not have current data when the write was planned.
     unusable: SlotSet,
-    /// A recovery may have had the stripe in work when the write was planned.
-    in_work: bool,
     /// The region counts this write.
     admitted: bool,
     /// The members that old blocks were asked from.
@@ -71,7 +69,6 @@ impl StripeWrite {
             bad: SlotSet::EMPTY,
             missed: SlotSet::EMPTY,
             unusable: SlotSet::EMPTY,
-            in_work: false,
             admitted: false,
             asked: SlotSet::EMPTY,
             reach: Rows::NONE,
@@ -83,11 +80,17 @@ impl StripeWrite {
         loop {
             match self.phase {
                 Phase::Admit => {
+                    // In this order: whoever fails between the two counts in the second.
                     let missing = cx.array.missing();
+                    if cx.array.is_lost(self.stripe) {
+                        // Nobody is to become stale for a write that comes to nothing.
+                        return self.give_up(cx);
+                    }
                     if cx.array.begin_write(cx.op, self.stripe, missing) == Admit::Wait {
                         return Step::Wait;
                     }
                     self.admitted = true;
+                    cx.array.wrote(self.stripe);
                     self.phase = Phase::Lock;
                 }
                 Phase::Lock => {
@@ -100,7 +103,6 @@ impl StripeWrite {
                 Phase::Close if !cx.granted => return Step::Wait,
                 Phase::Close => {
                     cx.columns.writes = cx.op.take_gathered();
-                    cx.array.wrote(self.stripe);
                     cx.columns.kept = self.take_kept(cx);
                     self.phase = Phase::Plan;
                 }
@@ -171,9 +173,8 @@ impl StripeWrite {
 
     pub(crate) fn abort(&mut self, cx: &mut Context<'_>, status: Status) {
         cx.array.forget_wait(cx.op);
-        // From here on nobody joins.
-        cx.array.unlock_stripe(cx.op, self.stripe);
         if cx.columns.writes.is_none() {
+            // From here on nobody joins.
             cx.columns.writes = cx.op.end_offer().or_else(|| cx.op.take_gathered());
         }
         if let Some(writes) = &cx.columns.writes {
@@ -181,9 +182,11 @@ impl StripeWrite {
         }
         if matches!(self.phase, Phase::Commit(_)) {
             // A write that lands late must not land on what counts as current.
-            cx.array.write_failed(cx.left);
+            cx.array.gave_up(cx.left);
             cx.array.note_torn(self.stripe);
         }
+        // Only now: whoever gets the stripe next is to see this.
+        cx.array.unlock_stripe(cx.op, self.stripe);
         self.end(cx);
     }
 
@@ -220,7 +223,7 @@ impl StripeWrite {
     fn plan(&mut self, cx: &Context<'_>) -> Result<WritePlan, Lost> {
         let writes = cx.columns.writes.as_ref().ok_or(Lost)?;
         // Before the view, and with the stripe held: a recovery that passes it later sees this write.
-        self.in_work |= cx.array.in_work(self.stripe);
+        cx.array.meets_write(self.stripe);
         let view = cx.array.view(self.stripe);
         self.unusable = cx.array.geometry.all_slots().minus(view.usable);
         let given = Conditions {
@@ -438,7 +441,6 @@ impl StripeWrite {
             self.prepare(cx, slot, CommandOp::Write, rows);
         }
         cx.keep_only(plan.write);
-        self.missed = self.missed.union(plan.missed);
         self.wrote = Some(plan.kind);
         self.phase = Phase::Commit(*plan);
         cx.offer_commit();
@@ -524,12 +526,20 @@ impl StripeWrite {
         Ok(())
     }
 
+    /// Copies the new data into the columns of all copies; from the request only once, since its
+    /// owner may change it meanwhile, and copies are to be equal.
     fn fill_copies(&self, cx: &mut Context<'_>, writes: &Writes, slots: SlotSet) -> Result {
-        for slot in slots.iter() {
-            let cmd = cx.columns.get_mut(slot).ok_or(EIO)?;
-            writes.fill(&cx.array.geometry, 0, &mut cmd.buf)?;
+        let first = slots.first().ok_or(EIO)?;
+        let mut source = cx.columns.take(first).ok_or(EIO)?;
+        let mut filled = writes.fill(&cx.array.geometry, 0, &mut source.buf);
+        let len = writes.batch.hull().len() as usize * 512;
+        for slot in slots.without(first).iter() {
+            let cmd = cx.columns.get_mut(slot).ok_or(EIO);
+            let copied = cmd.and_then(|cmd| cmd.buf.copy_from_buf(0, &source.buf, 0, len));
+            filled = filled.and(copied);
         }
-        Ok(())
+        cx.columns.put(first, source);
+        filled
     }
 
     /// Looks at how the writes went.
@@ -545,26 +555,20 @@ impl StripeWrite {
         } else if let Some(kept) = cx.columns.kept.take() {
             cx.array.drop_entry(kept);
         }
-        let kept = cx.array.write_failed(failed);
-        let without = self.unusable.union(failed).len();
+        let without = self.unusable.union(plan.missed).union(failed).len();
         let too_many = !failed.is_empty() && without > u32::from(cx.array.geometry.parity());
-        if !kept.is_empty() || too_many {
-            // No redundancy left to do without these members, whoever failed them.
+        if too_many || !cx.array.write_failed(failed).is_empty() {
+            // No redundancy left to do without these members, whoever failed them. Nobody is stale
+            // for it: what they have is as good as what the others have now.
             self.fail(cx);
             cx.array.note_torn(self.stripe);
+            return;
         }
-        let mut news = failed.minus(kept);
-        self.missed = self.missed.union(news);
-        if self.in_work || cx.array.in_work(self.stripe) {
-            news = self.missed;
-            if !news.is_empty() {
-                // What a recovery has done here is not to be read.
-                cx.array.sync.pass_by(cx.array.region_of(self.stripe));
-            }
-        }
-        cx.array.note_missed(self.stripe, news);
+        let missed = plan.missed.union(failed);
+        self.missed = self.missed.union(missed);
         // Seen by whoever gets the stripe next.
-        cx.array.note_stale(self.stripe, self.missed);
+        cx.array.left_out(self.stripe, missed.minus(self.unusable));
+        cx.array.note_stale(self.stripe, missed);
     }
 
     fn trace(&self, cx: &Context<'_>, kind: WriteKind) {

@@ -121,8 +121,9 @@ impl Writes {
 
     /// What the commands of the batch take over from its requests.
     pub(crate) fn command_flags(&self) -> CommandFlags {
-        let flags = self.parts().iter().map(|part| part.request.command_flags());
-        flags.fold(CommandFlags::NONE, CommandFlags::union)
+        let mut flags = self.parts().iter().map(|part| part.request.command_flags());
+        let first = flags.next().unwrap_or(CommandFlags::NONE);
+        flags.fold(first, CommandFlags::joined)
     }
 
     /// Makes all requests end with an error.

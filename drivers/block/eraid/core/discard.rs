@@ -6,12 +6,14 @@
 //! be larger than the largest request, and requests need not end where regions do, so a region of
 //! which the requests in a row discarded all counts, too: the part of it that was discarded so far
 //! is remembered, for one region at a time, until something is written there.
+//!
+//! RAID-0 has no map: of it whole stripes are discarded ([`whole_stripes`]).
 
 use core::ops::Range;
 
-use crate::geometry::Geometry;
+use crate::geometry::{Geometry, Level};
 use crate::regionmap::Regions;
-use crate::units::{RegionNo, Sector, Sectors};
+use crate::units::{RegionNo, Sector, Sectors, StripeNo};
 
 /// The largest granularity that limits can express and the block layer rounds right: 2 GiB.
 const GRANULARITY_MAX: u32 = 1 << 31;
@@ -63,6 +65,12 @@ impl Discards {
         first..behind.max(first)
     }
 
+    /// The region that was discarded in part.
+    #[inline]
+    pub fn begun(&self) -> Option<RegionNo> {
+        self.begun.map(|begun| begun.region)
+    }
+
     /// Something is written to a region.
     #[inline]
     pub fn wrote(&mut self, region: RegionNo) {
@@ -86,10 +94,21 @@ fn data_of(regions: &Regions, geometry: &Geometry, region: RegionNo) -> Range<u6
     at(first.0)..at(behind.0)
 }
 
-/// The unit in which discards take effect, in bytes: the data of a region, rounded up to a power
-/// of two and to what limits can express.
+/// The stripes that lie wholly within `len` sectors from `start` on.
+pub fn whole_stripes(geometry: &Geometry, start: Sector, len: Sectors) -> Range<StripeNo> {
+    let data = geometry.stripe_data().0.max(1);
+    let end = start.0.saturating_add(len.0).min(geometry.capacity().0) / data;
+    let first = start.0.div_ceil(data);
+    StripeNo(first)..StripeNo(end.max(first))
+}
+
+/// The unit in which discards take effect, in bytes: the data of a region (RAID-0: of a stripe),
+/// rounded up to a power of two and to what limits can express.
 pub fn granularity(regions: &Regions, geometry: &Geometry) -> u32 {
-    let data = data_of(regions, geometry, RegionNo::ZERO);
+    let data = match geometry.level() {
+        Level::Raid0 => 0..geometry.stripe_data().0,
+        _ => data_of(regions, geometry, RegionNo::ZERO),
+    };
     let bytes = data.end.saturating_sub(data.start).saturating_mul(512);
     let rounded = u32::try_from(bytes)
         .ok()
@@ -100,7 +119,6 @@ pub fn granularity(regions: &Regions, geometry: &Geometry) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::geometry::Level;
     use crate::layout::FrontLayout;
     use crate::regionmap::REGION_SHIFT_MIN;
 
@@ -134,6 +152,21 @@ mod tests {
         assert!(add(REGION + 1, 2).is_empty());
         assert!(add(0, 0).is_empty());
         assert_eq!(add(0, u64::MAX), 0..4);
+    }
+
+    #[test]
+    fn whole_stripes_of_raid0() {
+        let geometry = Geometry::new(Level::Raid0, 3, Sectors(128), Sectors(1280)).unwrap();
+        let whole = |start, len| {
+            let stripes = whole_stripes(&geometry, Sector(start), Sectors(len));
+            (stripes.start.0, stripes.end.0)
+        };
+        assert_eq!(whole(0, 3840), (0, 10));
+        assert_eq!(whole(0, u64::MAX), (0, 10));
+        assert_eq!(whole(1, 3839), (1, 10));
+        assert_eq!(whole(384, 384), (1, 2));
+        assert_eq!(whole(384, 383), (1, 1));
+        assert_eq!(whole(385, 700), (2, 2));
     }
 
     #[test]

@@ -42,6 +42,7 @@ pub mod queue;
 pub mod refusal;
 pub mod region;
 pub mod regionmap;
+pub mod resync;
 pub mod signature;
 pub mod sitout;
 pub mod spans;

@@ -11,7 +11,7 @@
 //!   write that begins meanwhile cancels it: [`RegionState::try_clear`] and
 //!   [`RegionState::finish_clear`] around the flush.
 //! * (c) A write that a member missed is acknowledged only when the stale bit of that member is
-//!   durable on the others: [`RegionState::may_acknowledge`].
+//!   durable on the others: [`RegionState::note_stale`] and [`RegionState::is_recorded`].
 //!
 //! A discard takes a region back to none: first on the disk ([`RegionState::begin_discard`], then
 //! [`RegionState::discard_recorded`]), so that a crash leaves nothing to be resynced and nothing in
@@ -95,7 +95,8 @@ impl RegionState {
         self.wanted
     }
 
-    /// Asks to issue a write which the members of `missed` will not get.
+    /// Asks to issue a write which the members of `missed` will not get; they are stale from here
+    /// on, so it must be a write that the array can do without them.
     #[inline]
     pub fn begin_write(&mut self, now: Micros, missed: SlotSet) -> Admit {
         if self.discarding.is_some() {
@@ -108,7 +109,8 @@ impl RegionState {
             self.wanted.init = Init::Partial;
         }
         let marked = self.durable.in_flight && self.durable.init != Init::None;
-        if !self.may_acknowledge(missed) || !marked {
+        self.note_stale(missed);
+        if !self.is_recorded(missed) || !marked {
             return Admit::Wait;
         }
         self.writers = self.writers.saturating_add(1);
@@ -167,11 +169,17 @@ impl RegionState {
         self.torn_again = true;
     }
 
-    /// Whether a write that the members of `missed` did not get may be acknowledged; otherwise ask
-    /// again after the next [`RegionState::persisted`].
+    /// The members of `missed` do not have a write that is to be acknowledged.
     #[inline]
-    pub fn may_acknowledge(&mut self, missed: SlotSet) -> bool {
+    pub fn note_stale(&mut self, missed: SlotSet) {
         self.wanted.stale = self.wanted.stale.union(missed);
+    }
+
+    /// Whether it is durable that the members of `missed` are stale, so that a write that they did
+    /// not get may be acknowledged; otherwise ask again after the next
+    /// [`RegionState::persisted`].
+    #[inline]
+    pub fn is_recorded(&self, missed: SlotSet) -> bool {
         missed.is_subset(self.durable.stale)
     }
 
@@ -322,11 +330,12 @@ impl RegionState {
         self.missed_again.remove(slot);
     }
 
-    /// The whole region of `slot` was rewritten from the others, and `slot` is flushed. `false`
-    /// when it failed a write meanwhile: to be done again.
+    /// The whole region of `slot` was rewritten from the others, and the members that are not
+    /// `absent` are flushed. `false` when it is not one of these, or failed a write meanwhile: to be
+    /// done again.
     #[inline]
-    pub fn recovered(&mut self, slot: Slot) -> bool {
-        let done = !self.missed_again.contains(slot);
+    pub fn recovered(&mut self, slot: Slot, absent: SlotSet) -> bool {
+        let done = !self.missed_again.contains(slot) && !absent.contains(slot);
         if done {
             self.wanted.stale.remove(slot);
         }

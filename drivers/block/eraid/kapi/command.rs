@@ -100,6 +100,12 @@ impl CommandFlags {
         Self(self.0 | other.0)
     }
 
+    /// What a command has that does the work of two: it is as urgent as the more urgent one.
+    pub(crate) const fn joined(self, other: Self) -> Self {
+        let patient = Self::BACKGROUND.0 | Self::IDLE.0 | Self::RAHEAD.0;
+        Self((self.0 | other.0) & !patient | self.0 & other.0)
+    }
+
     /// The flags that are not set in `other`.
     pub(crate) const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)

@@ -15,7 +15,10 @@ use kernel::{
     prelude::*, //
 };
 
-use super::sysfs::SysfsText;
+use super::{
+    sys,
+    sysfs::SysfsText, //
+};
 
 /// How an array reads when nothing is known to be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +47,13 @@ impl ReadPolicy {
             Self::Normal => "normal",
         }
     }
+}
+
+/// Module parameter `devices_handle_discard_safely`: whether what members return for discarded blocks
+/// is the same each time. Any context.
+pub(crate) fn discards_are_safe() -> bool {
+    // SAFETY: Reading a parameter has no requirements.
+    unsafe { sys::eraid_discards_are_safe() }
 }
 
 /// The read policy of new arrays: module parameter `read_policy`.

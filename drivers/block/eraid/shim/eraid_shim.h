@@ -36,6 +36,9 @@ void eraid_rq_for_each_bvec(struct request *rq,
 			    void *ctx);
 void eraid_bvec_set_virt(struct bio_vec *vec, void *addr, unsigned int len);
 
+/* Module parameter devices_handle_discard_safely. */
+bool eraid_discards_are_safe(void);
+
 /* Member devices and the disk. */
 void eraid_bio_root_cgroup(struct bio *bio);
 void eraid_trace_bio_remap(struct bio *bio, dev_t dev, sector_t sector);

@@ -309,7 +309,9 @@ impl Array {
             self.state.note_missed(slot);
         }
         self.absent = self.absent.union(failed);
-        while !self.state.may_acknowledge(plan.missed.union(failed)) {
+        let missed = plan.missed.union(failed);
+        self.state.note_stale(missed);
+        while !self.state.is_recorded(missed) {
             self.persist();
         }
         self.state.end_write(Micros::ZERO);
@@ -493,7 +495,7 @@ impl Array {
                 None => self.bad[stripe][row].insert(slot),
             }
         }
-        assert!(self.state.recovered(slot));
+        assert!(self.state.recovered(slot, SlotSet::EMPTY));
     }
 
     fn act(&mut self, action: u8, a: u64, b: u64) {

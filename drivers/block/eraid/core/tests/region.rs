@@ -100,7 +100,11 @@ impl Sim {
     /// Acknowledges the oldest write that may be.
     fn acknowledge(&mut self) {
         for write in &mut self.writes {
-            if !write.acknowledged && self.state.may_acknowledge(write.missed) {
+            if write.acknowledged {
+                continue;
+            }
+            self.state.note_stale(write.missed);
+            if self.state.is_recorded(write.missed) {
                 write.acknowledged = true;
                 self.missed = self.missed.union(write.missed);
                 return;
@@ -389,9 +393,9 @@ fn a_write_waits_for_the_stale_bits_of_those_it_leaves_out() {
     assert_eq!(state.begin_write(Micros::ZERO, SlotSet::EMPTY), Admit::Go);
     assert_eq!(state.begin_write(Micros::ZERO, missed), Admit::Wait);
     assert_eq!(state.view().stale, missed, "seen at once");
-    assert!(!state.may_acknowledge(missed));
+    assert!(!state.is_recorded(missed));
     persist(&mut state);
-    assert!(state.may_acknowledge(missed));
+    assert!(state.is_recorded(missed));
     assert_eq!(state.begin_write(Micros::ZERO, missed), Admit::Go);
 }
 
@@ -471,10 +475,10 @@ fn recovery_is_repeated_after_a_failed_write() {
     // A write of a stripe the recovery has not reached leaves the slot out: no reason to repeat.
     let _ = state.begin_write(Micros::ZERO, SlotSet::single(slot(2)));
     state.note_missed(slot(2));
-    assert!(!state.recovered(slot(2)));
+    assert!(!state.recovered(slot(2), SlotSet::EMPTY));
     state.begin_recovery(slot(2));
     let _ = state.begin_write(Micros::ZERO, SlotSet::single(slot(2)));
-    assert!(state.recovered(slot(2)));
+    assert!(state.recovered(slot(2), SlotSet::EMPTY));
     assert!(state.view().stale.is_empty());
     assert!(state.needs_persist());
 }
@@ -488,11 +492,16 @@ fn a_recovery_between_miss_and_map_write_leaves_no_write_waiting() {
     assert_eq!(state.begin_write(Micros::ZERO, SlotSet::EMPTY), Admit::Go);
     state.note_missed(slot(1));
     state.begin_recovery(slot(1));
-    assert!(state.recovered(slot(1)));
-    assert!(!state.may_acknowledge(missed));
+    assert!(
+        !state.recovered(slot(1), missed),
+        "it failed before it was flushed"
+    );
+    assert!(state.recovered(slot(1), SlotSet::EMPTY));
+    state.note_stale(missed);
+    assert!(!state.is_recorded(missed));
     assert!(state.needs_persist());
     persist(&mut state);
-    assert!(state.may_acknowledge(missed));
+    assert!(state.is_recorded(missed));
 }
 
 #[test]
@@ -536,7 +545,7 @@ fn a_discard_is_recorded_before_the_members_get_it_and_keeps_writers_out() {
     assert_eq!(state.view().init, Init::Partial);
     // What was recomputed before the discard proves nothing.
     assert!(!state.synced(SlotSet::EMPTY));
-    assert!(!state.recovered(slot(2)));
+    assert!(!state.recovered(slot(2), SlotSet::EMPTY));
 }
 
 #[test]

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A resync or recovery of one region: which stripes are done, in work, or still to come.
+//!
+//! A few workers take the stripes in their order. For a write, which holds its stripe from before it
+//! plans until it is through, and for a member that is being caught up, a stripe is
+//!
+//! * *still to come*: the write leaves the member out; the worker gets the stripe after it;
+//! * *in work*: the write leaves the member out, too. What the worker did before is void then, and it
+//!   begins the stripe anew ([`Run::meets_write`]);
+//! * *done*: the member has it all, and gets the write like any other ([`Run::reached`]).
+//!
+//! Calls are for one thread at a time (the caller's lock) and never wait.
+
+use crate::units::{RegionNo, Slot, SlotSet, StripeNo};
+
+/// Workers of one array.
+pub const WORKERS: usize = 4;
+
+/// What is recomputed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// Parity, or all copies but one.
+    Parity,
+    /// The blocks of one member.
+    Member(Slot),
+}
+
+impl Goal {
+    /// As `sync_action` has it.
+    pub fn action(self) -> &'static str {
+        match self {
+            Goal::Parity => "resync",
+            Goal::Member(_) => "recover",
+        }
+    }
+}
+
+/// How a run ended, or would if it ended now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Outcome {
+    /// The goal is reached in every stripe.
+    Done,
+    /// Not in every stripe, but nothing is in the way of another attempt.
+    Again,
+    /// It cannot be reached at the moment.
+    Impossible,
+}
+
+/// What a worker is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Next {
+    /// This stripe, from its first row on.
+    Stripe(StripeNo),
+    /// Nothing more.
+    Through {
+        /// No other worker is at work any more.
+        last: bool,
+    },
+}
+
+/// A stripe in work.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    stripe: StripeNo,
+    /// It is to be begun anew.
+    again: bool,
+}
+
+/// A region in work.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// The region.
+    pub region: RegionNo,
+    /// What is recomputed.
+    pub goal: Goal,
+    first: StripeNo,
+    next: StripeNo,
+    end: StripeNo,
+    jobs: [Option<Job>; WORKERS],
+    /// Workers that are not through.
+    workers: usize,
+    /// Not [`Outcome::Done`]: no stripe is taken up any more, and none counts as done.
+    ended: Option<Outcome>,
+}
+
+impl Run {
+    /// A run over the stripes from `first` to before `end`, for [`WORKERS`] workers.
+    pub fn new(region: RegionNo, goal: Goal, first: StripeNo, end: StripeNo) -> Self {
+        Self {
+            region,
+            goal,
+            first,
+            next: first,
+            end,
+            jobs: [None; WORKERS],
+            workers: WORKERS,
+            ended: None,
+        }
+    }
+
+    /// Whether the goal is reached in `stripe`.
+    pub fn reached(&self, stripe: StripeNo) -> bool {
+        let mut busy = self.jobs.iter().flatten();
+        self.ended.is_none()
+            && (self.first..self.next).contains(&stripe)
+            && !busy.any(|job| job.stripe == stripe)
+    }
+
+    /// A write to `stripe` plans: if a member is being caught up there at this moment, which thus is
+    /// left out, the worker begins anew when it has the stripe again.
+    pub fn meets_write(&mut self, stripe: StripeNo) {
+        if self.goal == Goal::Parity {
+            return;
+        }
+        for job in self.jobs.iter_mut().flatten() {
+            job.again |= job.stripe == stripe;
+        }
+    }
+
+    /// A write left out members that had all of the stripe: if one of them is being caught up,
+    /// nothing of it is to be relied on, and the region is to be done again.
+    pub fn left_out(&mut self, slots: SlotSet) {
+        if let Goal::Member(slot) = self.goal {
+            if slots.contains(slot) {
+                self.ended.get_or_insert(Outcome::Again);
+            }
+        }
+    }
+
+    /// It cannot be done.
+    pub fn give_up(&mut self) {
+        self.ended = Some(Outcome::Impossible);
+    }
+
+    /// Worker `index` is through with its stripe, if it had one; `stopped` when no more stripes are
+    /// to be taken up.
+    pub fn next(&mut self, index: usize, stopped: bool) -> Next {
+        let going = self.ended.is_none() && !stopped;
+        if let (true, Some(job)) = (going, self.jobs.get_mut(index)) {
+            if let Some(job) = job.as_mut().filter(|job| job.again) {
+                return Next::Stripe(job.stripe);
+            }
+            *job = None;
+            if self.next < self.end {
+                let stripe = self.next;
+                self.next = stripe.next();
+                *job = Some(Job {
+                    stripe,
+                    again: false,
+                });
+                return Next::Stripe(stripe);
+            }
+        }
+        if let Some(job) = self.jobs.get_mut(index) {
+            if job.take().is_some() {
+                // Not all of it was done.
+                self.ended.get_or_insert(Outcome::Again);
+            }
+        }
+        Next::Through { last: self.leave() }
+    }
+
+    /// Worker `index` has the lock of its stripe, to go on behind the first rows (`begun`) or to
+    /// begin: `true` when it has to begin anew.
+    pub fn locked(&mut self, index: usize, begun: bool) -> bool {
+        let job = self.jobs.get_mut(index).and_then(Option::as_mut);
+        let again = job.is_some_and(|job| core::mem::replace(&mut job.again, false));
+        again && begun
+    }
+
+    /// A worker could not even be started; `true` when no other is at work.
+    pub fn not_started(&mut self) -> bool {
+        self.leave()
+    }
+
+    fn leave(&mut self) -> bool {
+        self.workers = self.workers.saturating_sub(1);
+        self.workers == 0
+    }
+
+    /// What it came to, once no worker is at work.
+    pub fn outcome(&self) -> Outcome {
+        match self.ended {
+            Some(outcome) => outcome,
+            None if self.next < self.end => Outcome::Again,
+            None => Outcome::Done,
+        }
+    }
+
+    /// Stripes done, and in all.
+    pub fn progress(&self) -> (u64, u64) {
+        let taken = self.next.0.saturating_sub(self.first.0);
+        let busy = self.jobs.iter().flatten().count() as u64;
+        let all = self.end.0.saturating_sub(self.first.0);
+        (taken.saturating_sub(busy), all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(goal: Goal, stripes: u64) -> Run {
+        Run::new(RegionNo(3), goal, StripeNo(100), StripeNo(100 + stripes))
+    }
+
+    fn slot(number: u8) -> Slot {
+        Slot::new(number).unwrap()
+    }
+
+    const THROUGH: Next = Next::Through { last: false };
+    const LAST: Next = Next::Through { last: true };
+
+    fn stripe(number: u64) -> Next {
+        Next::Stripe(StripeNo(number))
+    }
+
+    #[test]
+    fn a_stripe_is_reached_when_its_worker_is_through() {
+        let mut run = run(Goal::Parity, 3);
+        assert_eq!(run.next(0, false), stripe(100));
+        assert_eq!(run.next(1, false), stripe(101));
+        assert!(!run.reached(StripeNo(100)));
+        assert_eq!(run.next(1, false), stripe(102));
+        assert!(run.reached(StripeNo(101)), "above one in work");
+        assert!(!run.reached(StripeNo(100)));
+        assert!(!run.reached(StripeNo(99)), "of the region before");
+        assert_eq!(run.progress(), (1, 3));
+        assert_eq!(run.next(0, false), THROUGH);
+        assert_eq!(run.next(1, false), THROUGH);
+        assert!(!run.not_started());
+        assert!(run.not_started(), "the last one");
+        assert_eq!(run.outcome(), Outcome::Done);
+        assert!(run.reached(StripeNo(102)));
+    }
+
+    #[test]
+    fn without_workers_nothing_is_done() {
+        let mut run = run(Goal::Parity, 3);
+        let left: [bool; WORKERS] = core::array::from_fn(|_| run.not_started());
+        assert_eq!(left, [false, false, false, true]);
+        assert_eq!(run.outcome(), Outcome::Again);
+        assert!(!run.reached(StripeNo(100)));
+    }
+
+    #[test]
+    fn a_write_in_between_makes_the_stripe_begin_anew() {
+        let mut run = run(Goal::Member(slot(1)), 1);
+        assert_eq!(run.next(0, false), stripe(100));
+        // Before it has the lock: it comes after the write anyway.
+        run.meets_write(StripeNo(100));
+        assert!(!run.locked(0, false));
+        // Between two parts of the stripe.
+        run.meets_write(StripeNo(100));
+        assert!(run.locked(0, true));
+        assert!(!run.locked(0, true));
+        // After the last part.
+        run.meets_write(StripeNo(100));
+        assert_eq!(run.next(0, false), stripe(100));
+        assert!(!run.reached(StripeNo(100)));
+        assert!(!run.locked(0, false));
+        assert_eq!(run.next(0, false), THROUGH);
+        run.meets_write(StripeNo(100));
+        assert!(run.reached(StripeNo(100)));
+        assert_eq!(run.outcome(), Outcome::Done);
+    }
+
+    #[test]
+    fn parity_is_right_after_any_write() {
+        let mut run = run(Goal::Parity, 1);
+        assert_eq!(run.next(0, false), stripe(100));
+        run.meets_write(StripeNo(100));
+        assert!(!run.locked(0, true));
+        assert_eq!(run.next(0, false), THROUGH);
+    }
+
+    #[test]
+    fn who_is_left_out_of_a_done_stripe_is_not_relied_on() {
+        let mut run = run(Goal::Member(slot(1)), 2);
+        assert_eq!(run.next(0, false), stripe(100));
+        assert_eq!(run.next(0, false), stripe(101));
+        run.left_out(SlotSet::single(slot(2)));
+        assert!(run.reached(StripeNo(100)), "another one was left out");
+        run.left_out(SlotSet::single(slot(1)));
+        assert!(!run.reached(StripeNo(100)));
+        assert_eq!(run.next(0, false), THROUGH);
+        assert_eq!(run.outcome(), Outcome::Again);
+        run.give_up();
+        run.left_out(SlotSet::single(slot(1)));
+        assert_eq!(run.outcome(), Outcome::Impossible);
+    }
+
+    #[test]
+    fn stopped_is_not_done() {
+        let mut run = run(Goal::Parity, 1);
+        assert_eq!(run.next(0, false), stripe(100));
+        for index in 1..WORKERS {
+            assert_eq!(run.next(index, true), THROUGH);
+        }
+        assert_eq!(run.next(0, true), LAST);
+        assert_eq!(run.outcome(), Outcome::Again);
+    }
+}
