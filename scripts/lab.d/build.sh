@@ -4,8 +4,13 @@
 # Building the driver's modules. A copy of the tree is built, so that the
 # checkout stays clean and every flavour can be built incrementally.
 
-# One build directory for each checkout and flavour.
-build_dir() { printf '%s\n' "$CACHE/build/$(key_of "$REPO")-$1"; }
+# One build directory for each checkout, flavour and kernel: make does not see that
+# another kernel lies where the last one did.
+build_dir() { # FLAVOUR|host
+	local name=$1
+	if is_kernel "$1"; then name+=-$(kernel_key "$1"); fi
+	printf '%s\n' "$CACHE/build/$(key_of "$REPO")-$name"
+}
 
 # build_begin DIR: makes it and takes its lock; build_end gives that back. A new
 # checkout begins with what another one has built, for copy_tree finds by content
