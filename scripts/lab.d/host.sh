@@ -63,7 +63,13 @@ check_shellcheck() {
 			*) head -c 64 "$f" | head -n 1 | grep -aqE '^#!.*\b(ba)?sh$' && echo "$f" ;;
 			esac
 		done)
-	in_root -r "$REPO:repo" -- bash -euc 'cd /lab/repo; shellcheck -x -P SCRIPTDIR -S warning "$@"' - "${files[@]}"
+	# The same scripts need not be read twice.
+	cached shellcheck "$(cd "$REPO" && key_of "$(sha256sum "${files[@]}")" \
+		"$(grep -A 8 '^Package: shellcheck$' "$ROOT/var/lib/dpkg/status")")" shellcheck_make "${files[@]}"
+}
+
+shellcheck_make() { # DIR FILE...
+	in_root -r "$REPO:repo" -- bash -euc 'cd /lab/repo; shellcheck -x -P SCRIPTDIR -S warning "$@"' - "${@:2}"
 }
 
 check_rustfmt() {
