@@ -22,7 +22,7 @@ comeback() {
 	t_run "${id}_write_degraded" writes
 	t_run "${id}_stop" array_stop back
 	# The one that is caught up cannot be written: only what it missed counts.
-	dm_change d1 "$(delay_table /dev/m1 0 300)"
+	dm_change d1 "$(delay_table /dev/m1 0 100)"
 	t_run "${id}_assemble" array_assemble back
 	t_is "$(<"$A/degraded")" 0 "${id}_not_degraded"
 	t_run "${id}_verify_at_once" verify
@@ -55,8 +55,8 @@ comeback_of_two() {
 	member_fail "${MEMBERS[2]}"
 	t_run "${id}_write_two_missing" writes
 	t_run "${id}_stop" array_stop back
-	dm_change d1 "$(delay_table /dev/m1 0 300)"
-	dm_change d2 "$(delay_table /dev/m2 0 300)"
+	dm_change d1 "$(delay_table /dev/m1 0 100)"
+	dm_change d2 "$(delay_table /dev/m2 0 100)"
 	t_run "${id}_assemble" array_assemble back
 	t_is "$(<"$A/degraded")" 0 "${id}_not_degraded"
 	t_run "${id}_verify_at_once" verify

@@ -21,7 +21,7 @@ lose_one() {
 	t_run "${id}_status" grep -qF "[$2/$(($2 - 1))] $4" "$A/status"
 	t_run "${id}_verify" verify
 	t_run "${id}_write_degraded" writes
-	t_run "${id}_verify_degraded" verify
+	t_run "${id}_verify_degraded" verify_all
 
 	# What the data needs cannot be failed, what is in use cannot be removed.
 	if [ "$1" = 5 ]; then
@@ -67,7 +67,7 @@ lose_two() {
 	t_run "${id}_status" grep -qF "[6/4] [$up]" "$A/status"
 	t_run "${id}_verify" verify
 	t_run "${id}_write_degraded" writes
-	t_run "${id}_verify_degraded" verify
+	t_run "${id}_verify_degraded" verify_all
 	store "$(dir_of "/dev/m$third")/state" faulty
 	t_is "$ERRNO" EBUSY "${id}_last_ones_stay"
 	member_remove "/dev/m$a"

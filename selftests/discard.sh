@@ -153,7 +153,7 @@ trims() {
 	mkdir -p "$WORK/mnt"
 	t_run trim_mkfs mkfs.ext4 -q -F -E discard "$NODE"
 	t_run trim_mount mount "$NODE" "$WORK/mnt" || return 0
-	t_run trim_fill dd if=/dev/urandom of="$WORK/mnt/file" bs=1M count=70 status=none
+	t_run trim_fill dd if=/dev/urandom of="$WORK/mnt/file" bs=1M count=24 status=none
 	sum=$(md5sum <"$WORK/mnt/file")
 	must dd if=/dev/zero of="$WORK/mnt/gone" bs=1M count=20 status=none
 	must rm "$WORK/mnt/gone"

@@ -120,8 +120,8 @@ data() {
 	t_run write_part dd if="$WORK/d" of=/dev/h0 bs=512 count=3 seek=1000003 oflag=direct status=none
 	t_run read_part bash -c "dd if=/dev/h0 bs=512 count=13 skip=999998 iflag=direct status=none |
 		cmp - <(head -c 2560 /dev/zero; head -c 1536 $WORK/d; head -c 2560 /dev/zero)"
-	# 8 GiB of zeros would not fit into this guest.
-	t_run zeros_cost_nothing dd if=/dev/zero of=/dev/h0 bs=4M count="$(is_tt && echo 2048 || echo 32)" oflag=direct status=none
+	# 2 GiB of zeros would not fit into this guest.
+	t_run zeros_cost_nothing dd if=/dev/zero of=/dev/h0 bs=4M count="$(is_tt && echo 512 || echo 32)" oflag=direct status=none
 	set_to h0 seed "$SEED"
 	t_run mkfs bash -c 'mke2fs -q -t ext4 -E nodiscard,lazy_itable_init=1 /dev/h0 8G >/dev/null'
 	mkdir -p "$WORK/mnt"
@@ -303,12 +303,12 @@ storm() {
 	local i pids=() end
 	for i in 0 1 2; do create name="s$i" size=1G seed="$i" overhead_us=10 seek_min_us=10 seek_sqrt_us=10 rpm=60000; done
 	for i in 0 1 2; do
-		(for ((n = 0; n < 20; n++)); do
+		(for ((n = 0; n < 8; n++)); do
 			dd if=/dev/urandom of=/dev/s$i bs=128K count=16 seek=$((RANDOM % 4000)) oflag=direct conv=fsync status=none &&
 				dd if=/dev/s$i of=/dev/null bs=512 count=64 skip=$((RANDOM * 50)) iflag=direct status=none || exit 1
 		done) &
 		pids+=($!)
-		(for ((n = 0; n < 40; n++)); do
+		(for ((n = 0; n < 16; n++)); do
 			for pair in queue_depth=1 zones=7 heads=3 track_buffer=1 lookahead_kib=0 write_cache=0 age_ms=1 \
 				queue_depth=64 zones=1 heads=8 write_cache=1 lookahead_kib=4096 write_cache_kib=16 age_ms=1000; do
 				set_to s$i "${pair%=*}" "${pair#*=}" || exit 1
@@ -317,7 +317,7 @@ storm() {
 		done) &
 		pids+=($!)
 	done
-	(for ((n = 0; n < 20; n++)); do
+	(for ((n = 0; n < 8; n++)); do
 		create name=s9 size=1G && remove s9 || exit 1
 	done) &
 	pids+=($!)

@@ -89,6 +89,9 @@ gone() {
 # by_flavour STOCK UML: emulated guests are some ten times slower than UML ones.
 by_flavour() { if [ "$ERAID_FLAVOUR" = stock ]; then echo "$1"; else echo "$2"; fi; }
 
+# only_in FLAVOUR CMD...: for what does not depend on the kernel; in "lab soak" everywhere.
+only_in() { [ "$ERAID_FLAVOUR" != "$1" ] && [ -z "$SOAK" ] || "${@:2}"; }
+
 # soak NORMAL SOAK: a count for "lab test" and for "lab soak".
 soak() { if [ -n "$SOAK" ]; then echo "$2"; else echo "$1"; fi; }
 
@@ -208,7 +211,7 @@ drop_members() { hands drop_members || t_bail "the members do not go: $ANSWER"; 
 # copy_device FROM TO: all of it; what is zero costs no memory.
 copy_device() {
 	need_block_dev "$1" "$2"
-	dd if="$1" of="$2" bs=1M iflag=direct oflag=direct conv=sparse status=none
+	hands copy "$1" "$2"
 }
 
 # The n-th field of a device's statistics: 1 reads, 5 writes, 16 flushes.
@@ -339,11 +342,12 @@ COUNT=$(soak "$(by_flavour 60 150)" 3000)
 LOG=$WORK/log
 
 # writes [OPTIONS...]: seeded random writes to the array, noted in LOG; verify
-# [OPTIONS...]: it reads as LOG says.
+# [OPTIONS...]: it reads as LOG says; verify_all: and all of it can be read.
 writes() {
 	"$EXERCISE" write "$NODE" --log "$LOG" --seed "$SEED" --count "$COUNT" --threads 4 --unit 64K "$@"
 }
-verify() { "$EXERCISE" verify "$NODE" --log "$LOG" --threads 2 --max-size 256K "$@"; }
+verify() { verify_all --written-only "$@"; }
+verify_all() { "$EXERCISE" verify "$NODE" --log "$LOG" --threads 2 --max-size 256K "$@"; }
 
 # --- the oracle ---------------------------------------------------------------
 # dm-raid, dm-stripe, md and plain copies know the same layouts from elsewhere.
@@ -481,23 +485,24 @@ oracle_verify() {
 
 # oracle_absences: adds to "without" what may be absent on top of what is: each
 # member, or each two, since a pair with Q in it asks of the rest what one absent
-# member does. Unless ALL_PAIRS is set only one pair, which follows from the seed.
+# member does. Unless ALL_ABSENT is set only some, which follow from the seed: one
+# pair, or two members, since one of them is not the stripe's parity.
 oracle_absences() {
-	local a b spare=1 pairs=()
+	local a b spare=1 single=() pairs=()
 	[ "$O_LEVEL" = raid5 ] || spare=2
 	for a in "${COPIES[@]}"; do [ "$a" != - ] || spare=$((spare - 1)); done
 	for a in "${!COPIES[@]}"; do
 		[ "${COPIES[a]}" != - ] || continue
-		[ $spare != 1 ] || without+=("$a")
+		single+=("$a")
 		for ((b = a + 1; b < ${#COPIES[@]}; b++)); do pairs+=("$a $b"); done
 	done
-	[ $spare = 2 ] || return 0
-	if [ -z "${ALL_PAIRS:-$SOAK}" ]; then
-		random_below ${#pairs[@]}
-		pairs=("${pairs[RANDOM_NUMBER]}")
-		t_note "of all pairs only ${pairs[0]} here"
-	fi
-	without+=("${pairs[@]}")
+	random_below ${#pairs[@]}
+	case $spare${ALL_ABSENT:-$SOAK} in
+	2) without+=("${pairs[RANDOM_NUMBER]}") ;;
+	2*) without+=("${pairs[@]}") ;;
+	1) without+=("${pairs[RANDOM_NUMBER]% *}" "${pairs[RANDOM_NUMBER]#* }") ;;
+	1*) without+=("${single[@]}") ;;
+	esac
 }
 
 # Every half of a RAID-1 alone.

@@ -40,7 +40,7 @@ oracle_test() {
 	# Whatever the members held before must not shine through; assume_clean=1
 	# says that it is zeros.
 	[ -n "${4:-}" ] || for node in "${MEMBERS[@]}"; do
-		must "$EXERCISE" pattern "$node" --seed 99 --offset 8M >/dev/null
+		must "$EXERCISE" pattern "$node" --seed 99 --offset 8M --length $PART >/dev/null
 	done
 	t_run "${id}_create" array_create "$id" level="$1" chunk="$3K" ${4:-} || return 0
 	random_writes "${id}_write" "$log"
@@ -63,22 +63,24 @@ oracle_test() {
 }
 
 start
+# Which byte lies where does not depend on the kernel: an array of each level is
+# enough in most of them.
+ALL_ABSENT=1
 oracle_test 0 3 64
 oracle_test 1 2 64
-oracle_test 5 3 64
 oracle_test 5 5 8
-oracle_test 5 6 64
-oracle_test 5 4 128 assume_clean=1
-# So many pairs may be absent that a small part with small chunks has to do, and
-# one pair where md takes longer still.
+only_in kasan oracle_test 5 3 64
+only_in kasan oracle_test 5 6 64
+only_in kasan oracle_test 5 4 128 assume_clean=1
+# So many pairs may be absent that a small part with small chunks has to do.
 PART=1M MAX=256K
-[ "$ERAID_FLAVOUR" != smp ] || ALL_PAIRS=1
+[ "$ERAID_FLAVOUR" = kasan ] || ALL_ABSENT=
 # DISTANCE: from the first member that fails to the second. Parity rotates, so
 # these make every two roles of a stripe miss, P, Q and any data.
-DISTANCE=1
-oracle_test 6 4 16
 DISTANCE=2
 oracle_test 6 5 8
+DISTANCE=1
+only_in kasan oracle_test 6 4 16
 DISTANCE=3
-oracle_test 6 6 32 assume_clean=1
+only_in kasan oracle_test 6 6 32 assume_clean=1
 finish

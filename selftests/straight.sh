@@ -55,14 +55,14 @@ data_test() {
 
 reader() { dd if="$NODE" of=/dev/null bs="$2" skip="$1" count=1 iflag=direct,skip_bytes status=none & }
 
-# Commands take 8 s now (UML has 100 jiffies in one). Two readers fill the queue
+# Commands take 3 s now (UML has 100 jiffies in one). Two readers fill the queue
 # of the first member; who reads from it and from the next one must not be held
 # on the way to the next one. RAID-0, where nobody comes to the rescue.
 no_room_test() {
 	array_create room level=0 chunk=64K force=1 >/dev/null || t_bail "create: $WHY"
 	must "$EXERCISE" fill "$NODE" --log "$WORK/room.log" --seed "$SEED" --length 16M >/dev/null
-	wait_until 5 null_set $PARAMS/delay 800
-	t_is "$(cat $PARAMS/delay)" 800 disks_are_slow
+	wait_until 5 null_set $PARAMS/delay 300
+	t_is "$(cat $PARAMS/delay)" 300 disks_are_slow
 	reader 0 4096
 	reader 8192 4096
 	t_run first_member_is_full wait_until 5 in_flight "${MEMBERS[0]}" 2

@@ -153,7 +153,7 @@ many_readers_test() {
 		pids+=($!)
 	done
 	disown -a
-	nap 12
+	nap 6
 	kill -KILL "${pids[@]}"
 	data_on 2
 	t_run many_readers_others_read timeout -s KILL 5 "$EXERCISE" read-load "$NODE" --count 50 \
@@ -183,8 +183,9 @@ two_of_raid6_test() {
 	data_on 2
 	t_run two_of_raid6_second timeout -s KILL 10 "$EXERCISE" read-load "$NODE" --count 1 \
 		--offset "$START" --length "$LENGTH"
-	t_run two_of_raid6_verify timeout -s KILL 60 "$EXERCISE" verify "$NODE" --log "$LOG" --length 1M \
-		--threads 16 --max-size 64K
+	# In stripe 2 both have data, in stripe 3 one of them P.
+	t_run two_of_raid6_verify timeout -s KILL 60 "$EXERCISE" verify "$NODE" --log "$LOG" \
+		--offset 512K --length 512K --threads 32 --max-size 64K
 	dm_answer_again d1
 	dm_answer_again d2
 	t_is "$(<"$A/degraded")" 0 two_of_raid6_not_ejected

@@ -38,7 +38,7 @@ pressure() {
 	hog "$2" >"$WORK/hog" 2>&1 &
 	pid=$!
 	t_run "$1_fills" wait_until 300 filled
-	nap 3
+	nap 1
 	member_fail "$3"
 	t_run "$1_ends" wait $pid
 	t_note "$(tail -n 1 "$WORK/hog")"
@@ -59,7 +59,7 @@ parity() {
 	t_run status_says_pool grep -qE '^commands [0-9]+ of [0-9]+, pages [0-9]+ of [0-9]+, operations 0$' "$A/status"
 	t_is "$(grep '^commands' "$A/status")" "$pool" pool_says_the_same
 	swap_on r5
-	pressure r5 15 /dev/m1
+	pressure r5 5 /dev/m1
 	# What was written last is retained until there is a reason not to.
 	t_run r5_discard blkdiscard -f "$NODE"
 	t_run r5_pool_is_whole wait_until 10 attr_is pool "$pool"
@@ -82,7 +82,7 @@ stacked() {
 	# What fails is a member of the first pair.
 	array_use low0
 	NODE=/dev/$(array_of swap)
-	pressure r10 10 /dev/m0
+	pressure r10 4 /dev/m0
 	t_is "$(<"$A/degraded")" 1 r10_degraded
 	t_run r10_stop array_stop swap
 	for i in 0 1; do t_run "r10_stop_low$i" array_stop "low$i"; done
