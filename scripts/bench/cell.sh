@@ -19,7 +19,7 @@ md_create() {
 	[ "$STATE" = full ] || sync=(--force --readonly)
 	MDADM_NO_UDEV=1 mdadm --create /dev/md0 --run --metadata=1.2 --level="$LEVEL" \
 		--raid-devices="$DRIVES" --chunk="${CHUNK%K}" --layout=left-symmetric \
-		--bitmap="${SET[bitmap]:-none}" "${sync[@]}" "${MEMBERS[@]}" >"$WORK/mdadm" 2>&1 ||
+		--bitmap="${SET[bitmap]:-none}" ${SET[bitmap_chunk]:+"--bitmap-chunk=${SET[bitmap_chunk]}"} "${sync[@]}" "${MEMBERS[@]}" >"$WORK/mdadm" 2>&1 ||
 		t_bail "$(<"$WORK/mdadm")"
 	NODE=/dev/md0
 	if [ "$STATE" != full ]; then

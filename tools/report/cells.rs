@@ -157,7 +157,7 @@ impl Cell {
 }
 
 /// Keys that others look at.
-const GUEST_KEYS: [&str; 13] = [
+const GUEST_KEYS: [&str; 14] = [
     "every",
     "warm_up",
     "align",
@@ -168,6 +168,7 @@ const GUEST_KEYS: [&str; 13] = [
     "level",
     "chunk",
     "bitmap",
+    "bitmap_chunk",
     "write_percent",
     "fsync",
     "memory",
