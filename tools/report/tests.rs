@@ -267,5 +267,5 @@ fn the_cells_of_writes_are_right() {
         );
         assert!(cell.name.starts_with(&name), "{line}");
     }
-    assert_eq!(cells.len(), 80);
+    assert_eq!(cells.len(), 82);
 }
