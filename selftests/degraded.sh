@@ -123,7 +123,8 @@ fail_under_writes() {
 	drop_members
 }
 
-# Exactly n-1 reads of members for a read of what is missing, one for the rest.
+# Scenario 24: exactly n-1 reads of members for a random read of 4 KiB of what is
+# missing, one for the rest.
 count_reads() {
 	local want=40
 	null_members 5 $MB

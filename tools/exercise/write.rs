@@ -11,6 +11,7 @@ use crate::size::{parse, Part};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Writes all of a device, in order, through the log.
 #[derive(clap::Args, Debug)]
@@ -100,6 +101,8 @@ struct Tally {
     errors: u64,
     syncs: u64,
     read_back: u64,
+    /// What the longest write or reading back took.
+    longest: Duration,
 }
 
 impl Tally {
@@ -110,13 +113,19 @@ impl Tally {
             errors: self.errors + other.errors,
             syncs: self.syncs + other.syncs,
             read_back: self.read_back + other.read_back,
+            longest: self.longest.max(other.longest),
         }
     }
 
     fn print(&self, what: &str, seed: u64) {
         println!(
-            "{what}=ok seed={seed} writes={} bytes={} errors={} syncs={} read_back={}",
-            self.writes, self.bytes, self.errors, self.syncs, self.read_back
+            "{what}=ok seed={seed} writes={} bytes={} errors={} syncs={} read_back={} longest_us={}",
+            self.writes,
+            self.bytes,
+            self.errors,
+            self.syncs,
+            self.read_back,
+            self.longest.as_micros()
         );
     }
 }
@@ -382,7 +391,9 @@ impl<'a> Thread<'a> {
         } else {
             &session.device
         };
+        let begun = Instant::now();
         let result = device.write(bytes, first * block_size);
+        self.tally.longest = self.tally.longest.max(begun.elapsed());
         session.record(Record::Done {
             stamp,
             ok: result.is_ok(),
@@ -404,10 +415,12 @@ impl<'a> Thread<'a> {
     fn read_back(&mut self, first: u64, count: u64) -> io::Result<()> {
         let block_size = self.session.header.block_size;
         let len = (count * block_size) as usize;
+        let begun = Instant::now();
         let read = self
             .session
             .device
             .read(self.back.get_mut(len), first * block_size);
+        self.tally.longest = self.tally.longest.max(begun.elapsed());
         match read {
             Ok(()) => {}
             Err(_) if self.session.tolerate_errors => {
