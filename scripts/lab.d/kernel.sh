@@ -158,7 +158,7 @@ uml_make() { # DIR FLAVOUR
 		{ echo "fix scripts/kconfig/: a dependency is missing"; return 1; }
 	in_root -r "$SRC:src" -b "$1:obj" -- bash -euc '
 		cd /lab/src
-		nice make -s -j"$(nproc)" O=/lab/obj "$@" linux modules
+		make -s -j"$(nproc)" O=/lab/obj "$@" linux modules
 		make -s O=/lab/obj "$@" INSTALL_MOD_PATH=/lab/obj/inst DEPMOD=true modules_install
 		depmod -b /lab/obj/inst "$(cat include/config/kernel.release 2>/dev/null ||
 			cat /lab/obj/include/config/kernel.release)"

@@ -92,6 +92,17 @@ struct Seat {
     member: SpinLockIrq<Option<Arc<Member>>>,
 }
 
+/// Why a member is to be failed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// A write or flush failed.
+    Error,
+    /// The administrator says so. He may do so before a resync, too: a member that hangs hangs it.
+    Asked,
+    /// There is no device any more.
+    Gone,
+}
+
 /// What user space is told, and of which member.
 pub(crate) type Uevent = (&'static CStr, Option<Arc<Member>>);
 
@@ -235,7 +246,7 @@ impl WorkItem<2> for Array {
     fn run(this: Arc<Self>) {
         let gone = SlotSet::from_bits(this.gone.load(Relaxed));
         for slot in gone.intersect(this.in_sync()).iter() {
-            this.fail_member(slot, "the device is gone", true);
+            this.fail_member(slot, "the device is gone", Cause::Gone);
         }
         this.owner.attend(&this);
     }
@@ -875,7 +886,8 @@ impl Array {
             return kept;
         }
         for slot in slots.iter() {
-            if self.in_sync().contains(slot) && !self.fail_member(slot, "a write failed", false) {
+            let live = self.in_sync().contains(slot);
+            if live && !self.fail_member(slot, "a write failed", Cause::Error) {
                 kept.insert(slot);
             }
         }
@@ -902,18 +914,23 @@ impl Array {
 
     /// Fails a member in sync: nothing is asked of it any more, who waits for it goes on without.
     /// `false` when the data cannot do without it, because others are missing or still being caught
-    /// up, unless `anyway`. Task context.
-    pub(crate) fn fail_member(self: &Arc<Self>, slot: Slot, reason: &str, anyway: bool) -> bool {
-        if !anyway && self.is_needed_to_catch_up(slot) {
-            return false;
-        }
+    /// up, unless it is gone. Task context.
+    pub(crate) fn fail_member(self: &Arc<Self>, slot: Slot, reason: &str, cause: Cause) -> bool {
         let mut failed = None;
         self.record_change(slot, || {
+            let needed = match cause {
+                Cause::Gone => false,
+                Cause::Asked => self.is_needed_to_catch_up(slot),
+                Cause::Error => self.is_needed_to_catch_up(slot) || self.has_undecodable(),
+            };
+            if needed {
+                return None;
+            }
             let mut table = self.table.lock();
             let left = self.in_sync().without(slot);
             let dispensable = left.len() >= self.needed();
             let entry = table.get_mut(slot.index())?;
-            if !anyway && !dispensable {
+            if cause != Cause::Gone && !dispensable {
                 return None;
             }
             entry.state = entry.state.after(MemberEvent::Fail)?;
@@ -1049,7 +1066,9 @@ impl Array {
             }
         }
         if !self.read_only {
-            self.resync_begins();
+            if !self.is_haunted() {
+                self.resync_begins();
+            }
             if self.begin_clear() && !self.start_work(op::Work::Flush(Flush::with(After::Clear))) {
                 self.end_clear(false);
             }
@@ -1130,14 +1149,14 @@ impl Array {
     /// Ends operations that commands issued before `since_us` keep waiting, with errors.
     pub(crate) fn abort_stuck(self: &Arc<Self>, since_us: u64) {
         for op in self.ops.iter() {
-            op.abort(self, Status::IOERR, since_us);
+            op.abort(self, Status::IOERR, Some(since_us));
         }
     }
 
     /// Ends all operations with errors.
     pub(crate) fn abort_all(self: &Arc<Self>) {
         for op in self.ops.iter() {
-            op.abort(self, Status::IOERR, u64::MAX);
+            op.abort(self, Status::IOERR, None);
         }
     }
 }

@@ -8,7 +8,7 @@ use kernel::{
 };
 
 use crate::{
-    array::Array,
+    array::{Array, Cause},
     attrs::{finish, line},
     events::Event,
     kapi::{
@@ -137,10 +137,10 @@ impl MemberDir {
             _ if self.state() == MemberState::Faulty => Ok(()),
             _ if array.is_needed_to_catch_up(slot) => Err(refuse!(
                 Errno::Busy,
-                "state: {} cannot be failed: another member is still being caught up",
+                "state: {} cannot be failed: others are still being caught up from it",
                 self.member.name()
             )),
-            _ => match array.fail_member(slot, "the administrator says so", false) {
+            _ => match array.fail_member(slot, "the administrator says so", Cause::Asked) {
                 true => Ok(()),
                 false => Err(refuse!(
                     Errno::Busy,

@@ -13,8 +13,8 @@
 //! * The map is written in rounds, a page at a time, and a round ends when every live member has
 //!   it: only then may data of the region be written.
 //!
-//! `inner` is taken before the array's `table` and before the locks of `regions`, never the other way
-//! round, and never with an operation's lock held.
+//! `inner` is taken before the array's `table`, the locks of `regions` and that of the resync's state,
+//! never the other way round, and never with an operation's lock held.
 
 use core::{cmp::min, ops::Range};
 
@@ -425,7 +425,10 @@ impl Array {
     pub(crate) fn wrote(&self, stripe: StripeNo) {
         let region = self.region_of(stripe);
         if self.meta.discarding.load(Relaxed) == begun(Some(region)) {
-            self.meta.inner.lock().discards.wrote(region);
+            let mut inner = self.meta.inner.lock();
+            inner.discards.wrote(region);
+            let part = begun(inner.discards.begun());
+            self.meta.discarding.store(part, Relaxed);
         }
     }
 
@@ -466,7 +469,7 @@ impl Array {
         let regions = &self.meta.regions;
         regions.with_stripe(stripe, |region| region.note_torn());
         // A resync that passed the stripe proves nothing about it any more.
-        self.sync.give_up_in(self.region_of(stripe));
+        self.sync.begin_again_in(self.region_of(stripe));
     }
 
     /// Whether it is durable that `missed` lack writes in the region of `stripe`, and that failed
@@ -478,10 +481,7 @@ impl Array {
         let live = self.in_sync();
         let mut inner = self.meta.inner.lock();
         let regions = &self.meta.regions;
-        let marked = regions.with_stripe(stripe, |region| {
-            region.note_stale(missed);
-            region.is_recorded(missed)
-        });
+        let marked = regions.with_stripe(stripe, |region| region.is_recorded(missed));
         let recorded = marked != Some(false) && inner.failures_recorded(live);
         if !recorded {
             inner.wait(op.index);
@@ -571,14 +571,27 @@ impl Array {
         })
     }
 
-    /// Whether a member in sync is all that stands for what others, in sync but for some regions,
-    /// missed there.
+    /// Whether there are regions whose data is there with a member in sync, and would not be without,
+    /// because others are still to be caught up there. Not when the array as a whole cannot do without
+    /// it.
     pub(crate) fn is_needed_to_catch_up(&self, slot: Slot) -> bool {
-        let mut behind = SlotSet::EMPTY;
-        let regions = &self.meta.regions;
-        regions.for_each(|region| behind = behind.union(region.view().stale));
-        let left = self.in_sync().without(slot);
-        left.len() >= self.needed() && left.minus(behind).len() < self.needed()
+        let (all, needed) = (self.in_sync(), self.needed());
+        let is_lost = |region: &RegionState| {
+            let stale = region.view().stale;
+            let has = |members: SlotSet| members.minus(stale).len() >= needed;
+            has(all) && !has(all.without(slot))
+        };
+        all.without(slot).len() >= needed && self.meta.regions.any(is_lost)
+    }
+
+    /// Whether every member is needed somewhere, because nothing can be computed there before a
+    /// resync.
+    pub(crate) fn has_undecodable(&self) -> bool {
+        let is_undecodable = |region: &RegionState| {
+            let region = region.view();
+            region.need_sync && region.stale.is_empty()
+        };
+        self.geometry.level().has_parity() && self.meta.regions.any(is_undecodable)
     }
 
     /// Whether the map of the members says that writes may be in flight.
@@ -650,7 +663,7 @@ impl Array {
             let begun = regions.with(number, |region| region.begin_discard(op.index));
             if begun == Some(true) {
                 // What a resync computed there proves nothing any more.
-                self.sync.give_up_in(number);
+                self.sync.begin_again_in(number);
             }
         }
         drop(inner);

@@ -410,6 +410,13 @@ impl Op {
         let round = {
             let mut inner = self.inner.lock();
             inner.round = inner.round.wrapping_add(1);
+            if inner.aborted.is_some() {
+                // Nothing is to be on its way when it is ended.
+                inner.expected = SlotSet::EMPTY;
+                inner.errors = slots;
+                inner.left = SlotSet::EMPTY;
+                return;
+            }
             inner.expected = slots;
             inner.errors = SlotSet::EMPTY;
             inner.left = SlotSet::EMPTY;
@@ -539,13 +546,21 @@ impl Op {
         inner.body.is_some() && inner.parked_us < since_us
     }
 
-    /// Ends the operation with an error, at once or as soon as it does not run, if it waits since
-    /// before `since_us`; what is in flight becomes orphans.
-    pub(crate) fn abort(self: &Arc<Self>, array: &Arc<Array>, status: Status, since_us: u64) {
+    /// Ends the operation with an error if it waits since before `since_us`; what is in flight becomes
+    /// orphans. Without a time also if it runs, as soon as it does not.
+    pub(crate) fn abort(
+        self: &Arc<Self>,
+        array: &Arc<Array>,
+        status: Status,
+        since_us: Option<u64>,
+    ) {
         let round = {
             let mut inner = self.inner.lock();
-            let waits = inner.running || inner.body.is_some();
-            if !waits || inner.parked_us >= since_us {
+            let meant = match since_us {
+                Some(since) => inner.body.is_some() && inner.parked_us < since,
+                None => inner.body.is_some() || inner.running,
+            };
+            if !meant {
                 return;
             }
             inner.aborted = Some(status);

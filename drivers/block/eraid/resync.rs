@@ -28,7 +28,7 @@ use eraid_core::{
     geometry::{Geometry, Level, Rows},
     plan_read::{plan_rebuild, Rebuild, View},
     queue::Class,
-    resync::{Goal, Next, Outcome, Run, WORKERS},
+    resync::{Goal, Locked, Next, Outcome, Run, WORKERS},
     stripelock::{Grant, Mode},
     units::{RegionNo, Sector, SlotSet, StripeNo},
 };
@@ -125,9 +125,9 @@ impl Sync {
         self.with_run(region, |run| run.left_out(slots));
     }
 
-    /// The run cannot be finished, if it is in `region`.
-    pub(crate) fn give_up_in(&self, region: RegionNo) {
-        self.with_run(region, Run::give_up);
+    /// What a run in `region` has done proves nothing any more.
+    pub(crate) fn begin_again_in(&self, region: RegionNo) {
+        self.with_run(region, Run::begin_again);
     }
 
     /// The run cannot be finished.
@@ -154,11 +154,11 @@ impl Sync {
         }
     }
 
-    /// Worker `index` has its stripe; whether it has to begin it anew.
-    fn locked(&self, index: usize, begun: bool) -> bool {
+    /// Worker `index` has its stripe: how it goes on.
+    fn locked(&self, index: usize, begun: bool) -> Locked {
         let mut state = self.state.lock();
         let run = state.run.as_mut();
-        run.is_some_and(|run| run.locked(index, begun))
+        run.map_or(Locked::InVain, |run| run.locked(index, begun))
     }
 
     /// A worker could not even be started; `true` when it was the last.
@@ -204,6 +204,8 @@ pub(crate) struct StripeSync {
     rows: Rows,
     /// Members found unreadable in these rows.
     bad: SlotSet,
+    /// It keeps the stripe from the first rows to the last, because a write had come in between.
+    keeps: bool,
     phase: Phase,
 }
 
@@ -235,6 +237,7 @@ impl StripeSync {
             goal: Goal::Parity,
             rows: Rows { lo: 0, hi: 0 },
             bad: SlotSet::EMPTY,
+            keeps: false,
             phase: Phase::Next,
         }
     }
@@ -245,6 +248,7 @@ impl StripeSync {
                 Phase::Next => match cx.array.sync.next(self.index) {
                     (Next::Stripe(stripe), goal) => {
                         (self.stripe, self.goal) = (stripe, goal);
+                        self.keeps = false;
                         self.go_to(cx, 0);
                         self.phase = Phase::Lock;
                     }
@@ -264,8 +268,17 @@ impl StripeSync {
                 }
                 Phase::Locked if !cx.granted => return Step::Wait,
                 Phase::Locked => {
-                    if cx.array.sync.locked(self.index, self.rows.lo > 0) {
-                        self.go_to(cx, 0);
+                    match cx.array.sync.locked(self.index, self.rows.lo > 0) {
+                        Locked::GoOn => {}
+                        Locked::Anew => {
+                            self.keeps = true;
+                            self.go_to(cx, 0);
+                        }
+                        Locked::InVain => {
+                            self.release(cx);
+                            self.phase = Phase::Next;
+                            continue;
+                        }
                     }
                     cx.array.forget_retained(self.stripe);
                     self.phase = Phase::Reserve;
@@ -311,8 +324,14 @@ impl StripeSync {
                     self.fail(cx);
                 }
                 Phase::Writing => {
-                    self.release(cx);
                     self.go_to(cx, self.rows.hi);
+                    if self.keeps && !self.rows.is_empty() {
+                        cx.give_back_all();
+                        cx.array.downgrade_stripe(cx.op, self.stripe);
+                        self.phase = Phase::Reserve;
+                        continue;
+                    }
+                    self.release(cx);
                     self.phase = match self.rows.is_empty() {
                         true => Phase::Next,
                         false => Phase::Lock,

@@ -2,7 +2,8 @@
 
 //! A command to one member: how it gets to the device, and who is told of its end.
 //!
-//! It owns the pages it reads into or writes from, so it may outlive whoever asked for it.
+//! It owns the pages it reads into or writes from, or a share of the request whose memory it borrows:
+//! so it may outlive whoever asked for it.
 
 use kernel::{alloc::KBox, sync::Arc};
 

@@ -83,7 +83,7 @@ impl StripeWrite {
                     // In this order: whoever fails between the two counts in the second.
                     let missing = cx.array.missing();
                     if cx.array.is_lost(self.stripe) {
-                        // Nobody is to become stale for a write that comes to nothing.
+                        // Nobody is to become stale for a write that comes to nothing for sure.
                         return self.give_up(cx);
                     }
                     if cx.array.begin_write(cx.op, self.stripe, missing) == Admit::Wait {
@@ -103,6 +103,10 @@ impl StripeWrite {
                 Phase::Close if !cx.granted => return Step::Wait,
                 Phase::Close => {
                     cx.columns.writes = cx.op.take_gathered();
+                    if cx.array.is_haunted() {
+                        // Whoever had the stripe may still write to it.
+                        return self.give_up(cx);
+                    }
                     cx.columns.kept = self.take_kept(cx);
                     self.phase = Phase::Plan;
                 }
@@ -557,7 +561,8 @@ impl StripeWrite {
         }
         let without = self.unusable.union(plan.missed).union(failed).len();
         let too_many = !failed.is_empty() && without > u32::from(cx.array.geometry.parity());
-        if too_many || !cx.array.write_failed(failed).is_empty() {
+        // A member that is needed elsewhere is not failed; here it just misses the write.
+        if too_many || !cx.array.write_failed(failed).is_empty() && !self.may_lag(cx) {
             // No redundancy left to do without these members, whoever failed them. Nobody is stale
             // for it: what they have is as good as what the others have now.
             self.fail(cx);
@@ -569,6 +574,13 @@ impl StripeWrite {
         // Seen by whoever gets the stripe next.
         cx.array.left_out(self.stripe, missed.minus(self.unusable));
         cx.array.note_stale(self.stripe, missed);
+    }
+
+    /// Whether a member can be caught up later with what it misses: where parity may not match it
+    /// cannot.
+    fn may_lag(&self, cx: &Context<'_>) -> bool {
+        let need_sync = cx.array.view(self.stripe).region.need_sync;
+        !(need_sync && cx.array.geometry.level().has_parity())
     }
 
     fn trace(&self, cx: &Context<'_>, kind: WriteKind) {

@@ -96,7 +96,7 @@ impl RegionState {
     }
 
     /// Asks to issue a write which the members of `missed` will not get; they are stale from here
-    /// on, so it must be a write that the array can do without them.
+    /// on, whatever becomes of it, so it should be one that the array can do without them.
     #[inline]
     pub fn begin_write(&mut self, now: Micros, missed: SlotSet) -> Admit {
         if self.discarding.is_some() {
@@ -175,12 +175,13 @@ impl RegionState {
         self.wanted.stale = self.wanted.stale.union(missed);
     }
 
-    /// Whether it is durable that the members of `missed` are stale, so that a write that they did
-    /// not get may be acknowledged; otherwise ask again after the next
-    /// [`RegionState::persisted`].
+    /// Whether it is durable that the members of `missed`, which were noted as stale, are so, and thus
+    /// a write that they did not get may be acknowledged; otherwise ask again after the next
+    /// [`RegionState::persisted`]. One that is not stale any more was caught up since.
     #[inline]
     pub fn is_recorded(&self, missed: SlotSet) -> bool {
-        missed.is_subset(self.durable.stale)
+        let stale = missed.intersect(self.wanted.stale);
+        stale.is_subset(self.durable.stale)
     }
 
     /// An admitted write is over: acknowledged, or failed with

@@ -61,6 +61,18 @@ pub enum Next {
     },
 }
 
+/// How a worker goes on that has its stripe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Locked {
+    /// With the next rows.
+    GoOn,
+    /// With the first rows: what it did was void.
+    Anew,
+    /// Not at all: the run has ended.
+    InVain,
+}
+
 /// A stripe in work.
 #[derive(Clone, Copy, Debug)]
 struct Job {
@@ -123,16 +135,19 @@ impl Run {
     /// A write left out members that had all of the stripe: if one of them is being caught up,
     /// nothing of it is to be relied on, and the region is to be done again.
     pub fn left_out(&mut self, slots: SlotSet) {
-        if let Goal::Member(slot) = self.goal {
-            if slots.contains(slot) {
-                self.ended.get_or_insert(Outcome::Again);
-            }
+        if matches!(self.goal, Goal::Member(slot) if slots.contains(slot)) {
+            self.begin_again();
         }
     }
 
     /// It cannot be done.
     pub fn give_up(&mut self) {
         self.ended = Some(Outcome::Impossible);
+    }
+
+    /// What was done proves nothing any more: the region is to be looked at anew.
+    pub fn begin_again(&mut self) {
+        self.ended.get_or_insert(Outcome::Again);
     }
 
     /// Worker `index` is through with its stripe, if it had one; `stopped` when no more stripes are
@@ -157,18 +172,22 @@ impl Run {
         if let Some(job) = self.jobs.get_mut(index) {
             if job.take().is_some() {
                 // Not all of it was done.
-                self.ended.get_or_insert(Outcome::Again);
+                self.begin_again();
             }
         }
         Next::Through { last: self.leave() }
     }
 
     /// Worker `index` has the lock of its stripe, to go on behind the first rows (`begun`) or to
-    /// begin: `true` when it has to begin anew.
-    pub fn locked(&mut self, index: usize, begun: bool) -> bool {
+    /// begin.
+    pub fn locked(&mut self, index: usize, begun: bool) -> Locked {
         let job = self.jobs.get_mut(index).and_then(Option::as_mut);
         let again = job.is_some_and(|job| core::mem::replace(&mut job.again, false));
-        again && begun
+        match self.ended {
+            Some(_) => Locked::InVain,
+            None if again && begun => Locked::Anew,
+            None => Locked::GoOn,
+        }
     }
 
     /// A worker could not even be started; `true` when no other is at work.
@@ -252,16 +271,16 @@ mod tests {
         assert_eq!(run.next(0, false), stripe(100));
         // Before it has the lock: it comes after the write anyway.
         run.meets_write(StripeNo(100));
-        assert!(!run.locked(0, false));
+        assert_eq!(run.locked(0, false), Locked::GoOn);
         // Between two parts of the stripe.
         run.meets_write(StripeNo(100));
-        assert!(run.locked(0, true));
-        assert!(!run.locked(0, true));
+        assert_eq!(run.locked(0, true), Locked::Anew);
+        assert_eq!(run.locked(0, true), Locked::GoOn);
         // After the last part.
         run.meets_write(StripeNo(100));
         assert_eq!(run.next(0, false), stripe(100));
         assert!(!run.reached(StripeNo(100)));
-        assert!(!run.locked(0, false));
+        assert_eq!(run.locked(0, false), Locked::GoOn);
         assert_eq!(run.next(0, false), THROUGH);
         run.meets_write(StripeNo(100));
         assert!(run.reached(StripeNo(100)));
@@ -273,7 +292,7 @@ mod tests {
         let mut run = run(Goal::Parity, 1);
         assert_eq!(run.next(0, false), stripe(100));
         run.meets_write(StripeNo(100));
-        assert!(!run.locked(0, true));
+        assert_eq!(run.locked(0, true), Locked::GoOn);
         assert_eq!(run.next(0, false), THROUGH);
     }
 
@@ -286,6 +305,7 @@ mod tests {
         assert!(run.reached(StripeNo(100)), "another one was left out");
         run.left_out(SlotSet::single(slot(1)));
         assert!(!run.reached(StripeNo(100)));
+        assert_eq!(run.locked(0, true), Locked::InVain);
         assert_eq!(run.next(0, false), THROUGH);
         assert_eq!(run.outcome(), Outcome::Again);
         run.give_up();

@@ -275,8 +275,9 @@ impl<C: CommandContext> Command<C> {
     /// # Errors
     ///
     /// Nothing more is borrowed then. [`E2BIG`] if the memory has more segments than the command
-    /// can have; [`ERANGE`] if the range is not inside the request; [`EINVAL`] if the request is
-    /// not a read, or not the one that the command borrowed from already.
+    /// can have, or some that are no whole blocks, which a device's queue might not be able to split;
+    /// [`ERANGE`] if the range is not inside the request; [`EINVAL`] if the request is not a read, or
+    /// not the one that the command borrowed from already.
     pub(crate) fn borrow_from(&mut self, request: &Request, off: usize, len: usize) -> Result {
         request.check_read()?;
         let old = match &self.loan {
@@ -284,8 +285,11 @@ impl<C: CommandContext> Command<C> {
             Some(loan) => (loan.vecs, loan.len),
             None => (0, 0),
         };
-        let mut used = old.0;
+        let (mut used, block) = (old.0, request.block_size());
         request.for_each_run(off, len, |addr, run| {
+            if run % block != 0 {
+                return Err(E2BIG);
+            }
             let vec = self.vecs.get_mut(usize::from(used)).ok_or(E2BIG)?;
             // SAFETY: `vec` is valid for writes, and `addr` is memory of a request, which the
             // linear mapping has. CAST: The length of a request is a `u32`.

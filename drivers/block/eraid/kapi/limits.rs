@@ -54,8 +54,9 @@ pub(crate) struct DiscardLimits {
 
 /// The limits of a disk.
 ///
-/// All data is copied between requests and the members' commands, so limits on the shape of
-/// requests' memory are not taken from members; the members' own queues split commands as needed.
+/// Data is copied between requests and the members' commands, or these borrow whole blocks of the
+/// requests' memory. So limits on its shape are not taken from members but for alignment; the members'
+/// own queues split commands as needed.
 #[derive(Clone)]
 pub(crate) struct Limits {
     config: LimitsConfig,

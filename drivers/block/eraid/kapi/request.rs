@@ -208,6 +208,12 @@ impl Request {
         unsafe { (*self.rq.as_ptr()).__data_len as usize }
     }
 
+    /// The logical block size of the disk, in bytes.
+    pub(super) fn block_size(&self) -> usize {
+        // SAFETY: `rq` is valid by the type invariant, and its queue lives as long as it does.
+        unsafe { (*(*self.rq.as_ptr()).q).limits.logical_block_size as usize }
+    }
+
     /// When the request was started, in nanoseconds of the monotonic clock (`ktime_get()`).
     pub(crate) fn started_ns(&self) -> i64 {
         self.pdu().started_ns.load(Relaxed)
