@@ -122,6 +122,7 @@ start
 drives
 balance
 t_run drives_go drives_go
-equal_copies
+# In simulated time a loop that does nothing but write to memory has no end.
+[ "$ERAID_FLAVOUR" = tt ] || equal_copies
 eight
 finish
