@@ -145,6 +145,27 @@ null_members() {
 	done
 }
 
+# sim_members COUNT [KEY=VALUE...]: simulated drives of 1 GiB, h0, h1, ...; sets MEMBERS.
+sim_members() {
+	local i
+	must insmod "$ERAID_HDDSIM_KO"
+	MEMBERS=()
+	for ((i = 0; i < $1; i++)); do
+		must store /sys/class/eraid-hddsim/create "name=h$i size=1G seed=$((SEED + i))${2:+ ${*:2}}"
+		MEMBERS+=("/dev/h$i")
+	done
+	need_block_dev "${MEMBERS[@]}"
+}
+
+# sim_remove: they go, and their driver.
+sim_remove() {
+	local member
+	for member in "${MEMBERS[@]}"; do
+		must wait_until 10 store /sys/class/eraid-hddsim/remove "${member##*/}"
+	done
+	must wait_until 10 rmmod eraid_hddsim
+}
+
 # dm NAME TABLE: a device-mapper device; sets DM to its node. There is no udev,
 # so the name under /dev/mapper must not be used.
 dm() {

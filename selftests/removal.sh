@@ -7,28 +7,9 @@
 . ./ktap_helpers.sh
 . ./lib.sh
 
-readonly SIM=/sys/class/eraid-hddsim DRIVES=6
+readonly DRIVES=6
 readonly LONGEST_US=1000000
 COUNT=$(soak 1500 20000)
-
-# Without write caches: a flush of a full one takes the model seconds, removal or
-# not.
-drives_create() {
-	local i
-	must insmod "$ERAID_HDDSIM_KO"
-	MEMBERS=()
-	for ((i = 0; i < DRIVES; i++)); do
-		must store $SIM/create "name=h$i size=1G write_cache_kib=0 seed=$((SEED + i))"
-		MEMBERS+=("/dev/h$i")
-	done
-	need_block_dev "${MEMBERS[@]}"
-}
-
-drives_remove() {
-	local i
-	for ((i = 0; i < DRIVES; i++)); do must wait_until 10 store $SIM/remove "h$i"; done
-	must wait_until 10 rmmod eraid_hddsim
-}
 
 # phase NAME COMMAND...: the writes of one of three runs; COMMAND comes in its middle.
 phase() {
@@ -53,7 +34,9 @@ take_out() {
 }
 
 start
-drives_create
+# Without write caches: a flush of a full one takes the model seconds, removal or
+# not.
+sim_members $DRIVES write_cache_kib=0
 t_run create array_create gone level=6 chunk=64K
 phase healthy true
 phase one_removed take_out 4
@@ -62,5 +45,5 @@ phase two_removed take_out 1
 t_is "$(<"$A/degraded")" 2 two_degraded
 t_run verify verify
 t_run stop array_stop gone
-drives_remove
+sim_remove
 finish

@@ -7,26 +7,9 @@
 . ./ktap_helpers.sh
 . ./lib.sh
 
-readonly SIM=/sys/class/eraid-hddsim DRIVES=5 SLOW=h2 USERS=8 FS_SIZE=320M
+readonly DRIVES=5 SLOW=h2 USERS=8 FS_SIZE=320M
 readonly MOUNT=$WORK/mnt HUNG=/proc/sys/kernel/hung_task_timeout_secs
 TIME=$(soak 60 600)
-
-drives_create() {
-	local i
-	must insmod "$ERAID_HDDSIM_KO"
-	MEMBERS=()
-	for ((i = 0; i < DRIVES; i++)); do
-		must store $SIM/create "name=h$i size=1G seed=$((SEED + i))"
-		MEMBERS+=("/dev/h$i")
-	done
-	need_block_dev "${MEMBERS[@]}"
-}
-
-drives_remove() {
-	local i
-	for ((i = 0; i < DRIVES; i++)); do must wait_until 10 store $SIM/remove "h$i"; done
-	must wait_until 10 rmmod eraid_hddsim
-}
 
 # The drives' own 8 ms or so, or 800 ms for each command, one at a time.
 slow_for_ms() { must store "/sys/block/$SLOW/hddsim/delay_ms" "$1"; }
@@ -50,7 +33,7 @@ stress() {
 }
 
 start
-drives_create
+sim_members $DRIVES
 t_run create array_create stress level=5 chunk=64K
 mkdir -p "$MOUNT"
 t_run mkfs mkfs.ext4 -q -F -E lazy_itable_init=0,lazy_journal_init=0 "$NODE" $FS_SIZE
@@ -69,5 +52,5 @@ t_run mount_again mount "$NODE" "$MOUNT"
 t_run files python3 ./fs_stress.py check "$MOUNT"/u?
 t_run umount_again umount "$MOUNT"
 t_run stop array_stop stress
-drives_remove
+sim_remove
 finish
