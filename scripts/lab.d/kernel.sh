@@ -66,8 +66,10 @@ debs_setup() {
 	KVERSION=$(cat "$DEBS/version")
 	KABI=$(cat "$DEBS/abi")
 	# Crate hashes depend on the exact compiler: it belongs to every key.
-	COMPILER=$(key_of "$(grep -A 8 -E '^Package: (rustc|gcc-14|clang-19|bindgen|pahole|binutils)$' \
-		"$ROOT/var/lib/dpkg/status" | grep -E '^(Package|Version)')")
+	local versions
+	versions=$(dpkg-query --admindir="$ROOT/var/lib/dpkg" -W -f '${Package} ${Version}\n' \
+		rustc gcc-14 clang-19 bindgen pahole binutils)
+	COMPILER=$(key_of "$versions")
 }
 
 src_make() { # DIR
