@@ -113,9 +113,52 @@ source_fails() {
 	drop_members
 }
 
+# A write error on a member that another one is being caught up from, in the same
+# region and where that one has everything already: the write fails, and nothing
+# else is lost. Were the member stale there, both would be, for good.
+source_fails_near() { # LEVEL MEMBERS SOURCE
+	local id=r$1_near
+	rm -f "$LOG"
+	null_members "$2" $MB
+	wrap_members
+	must array_create back level="$1" chunk=64K
+	t_run "${id}_write" writes --length 8M
+	member_fail "${MEMBERS[1]}"
+	t_run "${id}_write_degraded" writes --length 8M
+	t_run "${id}_stop" array_stop back
+	dm_change d1 "$(delay_table /dev/m1 0 300)"
+	t_run "${id}_assemble" array_assemble back
+	START=0
+	[ "$1" = 1 ] || data_on "$3"
+	must dd if="$NODE" of="$WORK/near" bs=4K count=1 skip=$((START / 4096)) iflag=direct status=none
+	# The region is marked, and the first stripes are done.
+	must dd if="$WORK/near" of="$NODE" bs=4K seek=$((START / 4096)) oflag=direct status=none
+	nap 1.5
+	dm_change "d$3" "$(fail_table "/dev/m$3" error_writes)"
+	t_run_fails "${id}_write_fails" dd if="$WORK/near" of="$NODE" bs=4K seek=$((START / 4096)) oflag=direct status=none
+	dm_change "d$3" "$(linear_table "/dev/m$3")"
+	dm_change d1 "$(linear_table /dev/m1)"
+	t_is "$(<"$A/degraded")" 0 "${id}_nobody_failed"
+	if [ "$1" != 1 ]; then
+		# Parity may not match in one stripe, and it is not known in which.
+		t_run "${id}_end_in_doubt" array_stop back
+		t_run_fails "${id}_in_doubt" control assemble "members=$(with_commas "${MEMBERS[@]}")"
+		t_is "$ERRNO" EUCLEAN "${id}_says_so"
+		t_run "${id}_forced" array_assemble back force=1
+	fi
+	t_run "${id}_verify" verify --length 8M
+	t_run "${id}_caught_up" wait_until 60 quiet
+	member_fail "${MEMBERS[$3]}"
+	t_run "${id}_verify_without" verify --length 8M
+	t_run "${id}_end" array_stop back
+	drop_members
+}
+
 start
 comeback 5 4
 source_fails
+source_fails_near 5 4 2
+source_fails_near 1 2 0
 comeback 6 5
 comeback_of_two
 comeback 1 2

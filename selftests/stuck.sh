@@ -117,6 +117,40 @@ haunted_test() {
 	drop_members
 }
 
+# A write is given up that all have but the member that hangs: that one misses it,
+# and nothing is in doubt.
+given_up_test() {
+	local pid id=given_up
+	rm -f "$LOG"
+	null_members 4 $MB
+	wrap_members
+	must array_create given level=5 chunk=64K assume_clean=1
+	must "$EXERCISE" fill "$NODE" --log "$LOG" --seed "$SEED" --length 4M >/dev/null
+	data_on 1
+	must dd if="$NODE" of="$WORK/old" bs=64K count=1 skip=$((START / LENGTH)) iflag=direct status=none
+	exec {HELD}<"$NODE"
+	dm_stop_answering d1
+	dd if="$WORK/old" of="$NODE" bs=64K seek=$((START / LENGTH)) oflag=direct status=none 2>/dev/null &
+	pid=$!
+	disown $pid
+	nap 2
+	t_run_fails ${id}_stop control stop given
+	t_run ${id}_write_ended wait_until 5 gone $pid
+	t_is "$(<"$A/degraded")" 1 ${id}_failed
+	t_run ${id}_verify verify --length 4M
+	dm_answer_again d1
+	exec {HELD}<&-
+	t_run ${id}_stops array_stop given
+	t_run ${id}_assembles array_assemble given
+	t_is "$(<"$A/degraded")" 0 ${id}_complete
+	t_run ${id}_verify_at_once verify --length 4M
+	t_run ${id}_caught_up wait_quiet
+	member_fail "${MEMBERS[2]}"
+	t_run ${id}_verify_without_another verify --length 4M
+	t_run ${id}_end array_stop given
+	drop_members
+}
+
 # The very first write to a region waits for its mark on all members, one of
 # which hangs. Killed and stopped all the same.
 first_write_test() {
@@ -330,6 +364,7 @@ start
 late_answers_test
 idle_test
 haunted_test
+given_up_test
 commit_read_test
 two_hang_test
 first_write_test

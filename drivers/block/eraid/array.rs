@@ -457,7 +457,7 @@ impl Array {
         let in_sync = self.in_sync();
         let mut recovered = SlotSet::EMPTY;
         match self.sync.reached(stripe, self.region_of(stripe)) {
-            Some(Goal::Parity) => region.need_sync = false,
+            Some(Goal::Parity) => region = region.resynced(),
             Some(Goal::Member(slot)) if in_sync.contains(slot) => recovered.insert(slot),
             Some(Goal::Member(_)) | None => {}
         }
@@ -471,12 +471,17 @@ impl Array {
         }
     }
 
-    /// Whether a write to a stripe is in vain, because more members have no current data there than
-    /// redundancy can do without. Never for RAID-0, where it depends on what is written.
+    /// Members that have no current data somewhere in the region of a stripe, or are not there.
+    pub(crate) fn lacking(&self, stripe: StripeNo) -> SlotSet {
+        self.region(stripe).stale.union(self.missing())
+    }
+
+    /// Whether nothing may be written to the region of a stripe, because more members lack something
+    /// there than redundancy can do without: those that are missing would be stale there from the
+    /// write on. Never for RAID-0, where it depends on what is written.
     pub(crate) fn is_lost(&self, stripe: StripeNo) -> bool {
-        let usable = self.view(stripe).usable;
-        let unusable = self.geometry.all_slots().minus(usable).len();
-        self.geometry.parity() > 0 && unusable > u32::from(self.geometry.parity())
+        let parity = u32::from(self.geometry.parity());
+        parity > 0 && self.lacking(stripe).len() > parity
     }
 }
 
@@ -895,9 +900,9 @@ impl Array {
     }
 
     /// What these members' devices still have of a write was given up, and may land at any time: they
-    /// are failed. Where the array cannot do without, nothing is written any more that it could
-    /// land on.
-    pub(crate) fn gave_up(self: &Arc<Self>, slots: SlotSet) {
+    /// are failed. `false` where the array cannot do without: then nothing is written any more that it
+    /// could land on.
+    pub(crate) fn gave_up(self: &Arc<Self>, slots: SlotSet) -> bool {
         let kept = self.write_failed(slots);
         if !kept.is_empty() && !self.haunted.xchg(true, Relaxed) {
             array_err!(
@@ -905,6 +910,7 @@ impl Array {
                 "takes no writes until it is stopped: what was given up may still be written"
             );
         }
+        kept.is_empty()
     }
 
     /// Whether nothing may be written because of [`Self::gave_up`].

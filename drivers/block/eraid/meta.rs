@@ -464,6 +464,20 @@ impl Array {
         }
     }
 
+    /// Whether members of `slots`, which failed a write to `stripe` and stay in use, can be caught up
+    /// later with what they miss: see [`RegionState::let_lag`].
+    pub(crate) fn let_lag(&self, stripe: StripeNo, slots: SlotSet) -> bool {
+        // Members fail under this lock.
+        let inner = self.meta.inner.lock();
+        let missing = self.missing();
+        let regions = &self.meta.regions;
+        let lags = regions.with_stripe(stripe, |region| {
+            region.let_lag(slots, missing, &self.geometry)
+        });
+        drop(inner);
+        lags == Some(true)
+    }
+
     /// A write in the region of `stripe` was given up half way.
     pub(crate) fn note_torn(&self, stripe: StripeNo) {
         let regions = &self.meta.regions;
@@ -576,22 +590,16 @@ impl Array {
     /// it.
     pub(crate) fn is_needed_to_catch_up(&self, slot: Slot) -> bool {
         let (all, needed) = (self.in_sync(), self.needed());
-        let is_lost = |region: &RegionState| {
-            let stale = region.view().stale;
-            let has = |members: SlotSet| members.minus(stale).len() >= needed;
-            has(all) && !has(all.without(slot))
-        };
-        all.without(slot).len() >= needed && self.meta.regions.any(is_lost)
+        let needs = |region: &RegionState| region.needs(slot, all, needed);
+        all.without(slot).len() >= needed && self.meta.regions.any(needs)
     }
 
     /// Whether every member is needed somewhere, because nothing can be computed there before a
     /// resync.
     pub(crate) fn has_undecodable(&self) -> bool {
-        let is_undecodable = |region: &RegionState| {
-            let region = region.view();
-            region.need_sync && region.stale.is_empty()
-        };
-        self.geometry.level().has_parity() && self.meta.regions.any(is_undecodable)
+        let level = self.geometry.level();
+        let undecodable = |region: &RegionState| region.work(level) == Work::Resync;
+        level.has_parity() && self.meta.regions.any(undecodable)
     }
 
     /// Whether the map of the members says that writes may be in flight.
@@ -730,7 +738,8 @@ impl Array {
             inner.failure = inner.superblock.generation;
             self.meta.owing.store(true, Release);
             let regions = &self.meta.regions;
-            regions.for_each(|region| region.member_failed(slot));
+            let parity = self.geometry.parity();
+            regions.for_each(|region| region.member_failed(slot, parity));
         }
         drop(inner);
         self.kick_meta();

@@ -184,10 +184,8 @@ impl StripeWrite {
         if let Some(writes) = &cx.columns.writes {
             writes.fail_all(status);
         }
-        if matches!(self.phase, Phase::Commit(_)) {
-            // A write that lands late must not land on what counts as current.
-            cx.array.gave_up(cx.left);
-            cx.array.note_torn(self.stripe);
+        if let Phase::Commit(plan) = self.phase {
+            self.given_up(cx, &plan);
         }
         // Only now: whoever gets the stripe next is to see this.
         cx.array.unlock_stripe(cx.op, self.stripe);
@@ -559,28 +557,50 @@ impl StripeWrite {
         } else if let Some(kept) = cx.columns.kept.take() {
             cx.array.drop_entry(kept);
         }
-        let without = self.unusable.union(plan.missed).union(failed).len();
-        let too_many = !failed.is_empty() && without > u32::from(cx.array.geometry.parity());
-        // A member that is needed elsewhere is not failed; here it just misses the write.
-        if too_many || !cx.array.write_failed(failed).is_empty() && !self.may_lag(cx) {
+        let bearable =
+            failed.is_empty() || !self.are_too_many(cx, plan) && self.goes_on_without(cx, failed);
+        if !bearable {
             // No redundancy left to do without these members, whoever failed them. Nobody is stale
             // for it: what they have is as good as what the others have now.
             self.fail(cx);
             cx.array.note_torn(self.stripe);
             return;
         }
-        let missed = plan.missed.union(failed);
+        self.leave_out(cx, plan);
+    }
+
+    /// Whether more members lack the write, or something else in the region, than redundancy can do
+    /// without.
+    fn are_too_many(&self, cx: &Context<'_>, plan: &WritePlan) -> bool {
+        let lacking = cx.array.lacking(self.stripe).union(self.unusable);
+        let lacking = lacking.union(plan.missed).union(cx.errors);
+        lacking.len() > u32::from(cx.array.geometry.parity())
+    }
+
+    /// Fails members that failed their part; one that is needed elsewhere just misses it.
+    fn goes_on_without(&self, cx: &Context<'_>, failed: SlotSet) -> bool {
+        let kept = cx.array.write_failed(failed);
+        kept.is_empty() || cx.array.let_lag(self.stripe, kept)
+    }
+
+    /// Notes who does not have what was written, for whoever gets the stripe next to see.
+    fn leave_out(&mut self, cx: &Context<'_>, plan: &WritePlan) {
+        let missed = plan.missed.union(cx.errors);
         self.missed = self.missed.union(missed);
-        // Seen by whoever gets the stripe next.
         cx.array.left_out(self.stripe, missed.minus(self.unusable));
         cx.array.note_stale(self.stripe, missed);
     }
 
-    /// Whether a member can be caught up later with what it misses: where parity may not match it
-    /// cannot.
-    fn may_lag(&self, cx: &Context<'_>) -> bool {
-        let need_sync = cx.array.view(self.stripe).region.need_sync;
-        !(need_sync && cx.array.geometry.level().has_parity())
+    /// The commit was given up: whoever has not answered does not have it, or gets it late, when it
+    /// must not land on what counts as current.
+    fn given_up(&mut self, cx: &Context<'_>, plan: &WritePlan) {
+        let gone = cx.array.gave_up(cx.left);
+        if gone && !self.are_too_many(cx, plan) && cx.array.let_lag(self.stripe, cx.errors) {
+            // All others have it.
+            self.leave_out(cx, plan);
+        } else {
+            cx.array.note_torn(self.stripe);
+        }
     }
 
     fn trace(&self, cx: &Context<'_>, kind: WriteKind) {

@@ -95,7 +95,7 @@ pub struct Conditions {
 ///
 /// # Errors
 ///
-/// [`Lost`] when more members than the parity are unusable; when unreadable blocks on top of
+/// [`Lost`] when more members than the parity are unusable, or stale in the region; when unreadable blocks on top of
 /// unusable members leave no way to compute parity, or none but to make more members stale than the
 /// data can do without; when data would be kept by parity alone while
 /// nothing may be decoded (`need_sync`), because it could not be read back.
@@ -112,16 +112,26 @@ where
         Level::Raid1 => geom.all_slots(),
         _ => batch.slots(geom, |cover| cover),
     };
+    if geom.level() != Level::Raid0 && is_lost(geom, view, SlotSet::EMPTY) {
+        return Err(Lost);
+    }
     match geom.level() {
         Level::Raid0 if touched.is_subset(view.usable) => {
             Ok(without_old(WriteKind::Plain, touched, view))
         }
-        Level::Raid1 if !touched.intersect(view.usable).is_empty() => {
-            Ok(without_old(WriteKind::Copies, touched, view))
-        }
-        Level::Raid0 | Level::Raid1 => Err(Lost),
+        Level::Raid0 => Err(Lost),
+        Level::Raid1 => Ok(without_old(WriteKind::Copies, touched, view)),
         Level::Raid5 | Level::Raid6 => plan_parity(geom, batch, touched, given),
     }
+}
+
+/// Whether redundancy cannot do without those that lack something in the region and those of `more`.
+///
+/// Who is usable in this stripe, because a recovery has passed it, may still lack the rest.
+fn is_lost(geom: &Geometry, view: &View, more: SlotSet) -> bool {
+    let lacking = geom.all_slots().minus(view.usable);
+    let lacking = lacking.union(view.region.stale).union(more);
+    lacking.len() > u32::from(geom.parity())
 }
 
 /// The rows of which a plan of `kind` needs the old blocks of `slot`; with all between them.
@@ -175,9 +185,7 @@ where
     S: AsRef<[Rows]> + AsMut<[Rows]>,
 {
     let view = &given.view;
-    let unusable = geom.all_slots().minus(view.usable);
-    let unreadable_after = view.region.need_sync && !touched.is_subset(view.usable);
-    if unusable.len() > u32::from(geom.parity()) || unreadable_after {
+    if view.region.need_sync && !touched.is_subset(view.usable) {
         return Err(Lost);
     }
     let parity = geom.parity_slots(batch.stripe());
@@ -196,7 +204,7 @@ where
         rebuild(geom, batch, view, view.readable(), base),
     ];
     // Nobody is made stale whom the data cannot do without: rather an error.
-    let bearable = |plan: &WritePlan| unusable.union(plan.missed).len() <= u32::from(geom.parity());
+    let bearable = |plan: &WritePlan| !is_lost(geom, view, plan.missed);
     let cost = |plan: &WritePlan| {
         let read = plan.old.minus(given.at_hand);
         let avoided = !read.intersect(view.avoid).is_empty();

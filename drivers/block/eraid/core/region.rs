@@ -25,7 +25,7 @@
 //!
 //! Calls are for one thread at a time (the caller's lock) and never wait.
 
-use crate::geometry::Level;
+use crate::geometry::{Geometry, Level};
 use crate::regionmap::{Init, Region};
 use crate::units::{Micros, Slot, SlotSet};
 
@@ -146,19 +146,50 @@ impl RegionState {
         self.missed_again.insert(slot);
     }
 
-    /// `slot` failed: what it acknowledged since the last flush may be lost, so it is stale wherever
-    /// there may have been writes since.
+    /// `slot` failed, in an array that can do without `parity` members: what it acknowledged since
+    /// the last flush may be lost, so it is stale wherever there may have been writes since.
+    ///
+    /// Where others are stale already and the rest would not suffice, what it has is the best there
+    /// is: then it is in doubt, which the administrator can end, and not stale, which nobody could.
     #[inline]
-    pub fn member_failed(&mut self, slot: Slot) {
-        if self.wanted.in_flight || self.durable.in_flight {
-            self.note_missed(slot);
+    pub fn member_failed(&mut self, slot: Slot, parity: u8) {
+        if !self.wanted.in_flight && !self.durable.in_flight {
+            return;
         }
+        match self.wanted.stale.with(slot).len() <= u32::from(parity) {
+            true => self.note_missed(slot),
+            false => self.note_torn(),
+        }
+    }
+
+    /// Members of `slots` failed an admitted write that the others have, and stay in use. `true`: they
+    /// are stale from here on, to be caught up later, and the write can be acknowledged as any that
+    /// they missed.
+    ///
+    /// `false` where that is impossible: parity may not match, or with the members of `missing` and
+    /// those that are stale already they are more than `geometry` can do without.
+    #[inline]
+    pub fn let_lag(&mut self, slots: SlotSet, missing: SlotSet, geometry: &Geometry) -> bool {
+        let lacking = self.wanted.stale.union(missing).union(slots);
+        let computable = !self.wanted.need_sync || geometry.level() == Level::Raid1;
+        let possible = computable && lacking.len() <= u32::from(geometry.parity());
+        if possible {
+            slots.iter().for_each(|slot| self.note_missed(slot));
+        }
+        possible
     }
 
     /// Whether stale bits are still to become durable.
     #[inline]
     pub fn owes_stale(&self) -> bool {
         !self.wanted.stale.is_subset(self.durable.stale)
+    }
+
+    /// Whether `needed` members of `all` have what was written here, and without `slot` fewer would.
+    #[inline]
+    pub fn needs(&self, slot: Slot, all: SlotSet, needed: u32) -> bool {
+        let current = all.minus(self.wanted.stale);
+        current.len() >= needed && current.without(slot).len() < needed
     }
 
     /// An admitted write was given up half way, so that parity or copies may not match. Reported
@@ -317,10 +348,7 @@ impl RegionState {
         if self.torn_again {
             return false;
         }
-        self.wanted.need_sync = false;
-        if self.wanted.init == Init::Partial {
-            self.wanted.init = Init::Full;
-        }
+        self.wanted = self.wanted.resynced();
         self.wanted.stale = self.wanted.stale.union(absent);
         true
     }

@@ -67,6 +67,20 @@ impl Region {
         }
     }
 
+    /// What holds where a resync has computed parity from the data, or made the copies equal.
+    #[inline]
+    #[must_use]
+    pub const fn resynced(self) -> Region {
+        Region {
+            init: match self.init {
+                Init::Partial => Init::Full,
+                init => init,
+            },
+            need_sync: false,
+            ..self
+        }
+    }
+
     /// The most pessimistic of what two copies of the map say.
     ///
     /// Where they differ in what was written, some was and some may not have been.

@@ -506,3 +506,73 @@ fn fewer_reads_win_and_a_tie_reconstructs() {
         WriteKind::Modify
     );
 }
+
+/// A write of column 0 while column 2 cannot be read, of a RAID-5 of four, in such a region.
+fn plan_beside_a_bad_block(region: Region) -> Result<WritePlan, Lost> {
+    let (geom, stripe) = (geometry(Level::Raid5, 4), StripeNo::new(0));
+    let view = View {
+        usable: geom.all_slots(),
+        avoid: SlotSet::EMPTY,
+        bad: SlotSet::single(geom.slot_of_data(stripe, 2)),
+        region,
+    };
+    plan_columns(&geom, stripe, 0, 0, &view)
+}
+
+#[test]
+fn nobody_is_made_stale_where_another_one_is_caught_up() {
+    let bad = SlotSet::single(geometry(Level::Raid5, 4).slot_of_data(StripeNo::new(0), 2));
+    let partial = Region {
+        init: Init::Partial,
+        ..Region::NEW
+    };
+    let plan = plan_beside_a_bad_block(partial).unwrap();
+    assert_eq!((plan.kind, plan.missed), (WriteKind::Modify, bad));
+    // The recovery of another one has passed this stripe, and not yet all others.
+    let region = Region {
+        stale: SlotSet::single(geometry(Level::Raid5, 4).slot_of_data(StripeNo::new(0), 1)),
+        ..partial
+    };
+    assert_eq!(plan_beside_a_bad_block(region), Err(Lost));
+    let region = Region {
+        stale: bad,
+        ..partial
+    };
+    assert!(plan_beside_a_bad_block(region).is_ok(), "it is that one");
+}
+
+#[test]
+fn parity_that_was_resynced_is_vouched_for() {
+    assert_eq!(Region::UNKNOWN.resynced(), Region::CLEAN);
+    assert_eq!(Region::NEW.resynced(), Region::NEW, "nothing was written");
+    let plan = plan_beside_a_bad_block(Region::UNKNOWN.resynced()).unwrap();
+    assert_eq!(
+        (plan.kind, plan.missed),
+        (WriteKind::Modify, SlotSet::EMPTY)
+    );
+}
+
+#[test]
+fn who_is_gone_misses_nothing_where_another_one_is_caught_up() {
+    for level in [Level::Raid1, Level::Raid5] {
+        let geom = geometry(level, if level == Level::Raid1 { 2 } else { 4 });
+        // The recovery of member 1 has passed this stripe, and not yet all others.
+        let region = Region {
+            stale: SlotSet::single(slot(1)),
+            ..Region::CLEAN
+        };
+        let view = View {
+            usable: geom.all_slots(),
+            avoid: SlotSet::EMPTY,
+            bad: SlotSet::EMPTY,
+            region,
+        };
+        let plan = |view: &View| plan_columns(&geom, StripeNo::new(0), 0, 0, view);
+        assert!(plan(&view).is_ok());
+        let gone = View {
+            usable: geom.all_slots().without(slot(0)),
+            ..view
+        };
+        assert_eq!(plan(&gone), Err(Lost));
+    }
+}

@@ -4,10 +4,10 @@
 
 mod support;
 
-use eraid_core::geometry::Level;
+use eraid_core::geometry::{Geometry, Level};
 use eraid_core::region::{Admit, ClearTicket, RegionState, Work};
 use eraid_core::regionmap::{Init, Region};
-use eraid_core::units::{Micros, Slot, SlotSet};
+use eraid_core::units::{Micros, Sectors, Slot, SlotSet};
 use proptest::prelude::*;
 
 /// Members that hold a copy of the map.
@@ -619,4 +619,81 @@ fn resync_fills() {
     assert!(state.synced(SlotSet::EMPTY));
     assert_eq!(state.view(), Region::CLEAN);
     assert_eq!(state.work(Level::Raid5), Work::Nothing);
+}
+
+/// A region of an array, written to, with these members stale.
+fn in_flight(stale: &[u8], need_sync: bool) -> RegionState {
+    let mut state = RegionState::loaded(Region {
+        stale: stale.iter().map(|number| slot(*number)).collect(),
+        need_sync,
+        ..Region::CLEAN
+    });
+    let _ = state.begin_write(Micros::ZERO, SlotSet::EMPTY);
+    state
+}
+
+#[test]
+fn who_fails_is_stale_unless_the_rest_would_not_do() {
+    let after = |stale: &[u8], parity| {
+        let mut state = in_flight(stale, false);
+        state.member_failed(slot(1), parity);
+        (state.view().stale, state.view().need_sync)
+    };
+    let (one, two) = (SlotSet::single(slot(1)), SlotSet::single(slot(2)));
+    assert_eq!(after(&[], 1), (one, false));
+    assert_eq!(after(&[1], 1), (one, false), "again");
+    assert_eq!(after(&[2], 2), (one.union(two), false));
+    // Were it stale, too, nobody could ever tell what the two hold.
+    assert_eq!(after(&[2], 1), (two, true));
+    let mut idle = RegionState::loaded(Region::CLEAN);
+    idle.member_failed(slot(1), 1);
+    assert_eq!(idle.view(), Region::CLEAN);
+}
+
+#[test]
+fn who_missed_a_write_lags_where_it_can_be_caught_up() {
+    let lags = |level, stale: &[u8], need_sync, missing: &[u8]| {
+        let geometry = Geometry::new(level, 4, Sectors::new(8), Sectors::new(80)).unwrap();
+        let mut state = in_flight(stale, need_sync);
+        let before = state.view();
+        let missing = missing.iter().map(|number| slot(*number)).collect();
+        let lags = state.let_lag(SlotSet::single(slot(1)), missing, &geometry);
+        let stale = match lags {
+            true => before.stale.with(slot(1)),
+            false => before.stale,
+        };
+        assert_eq!(state.view(), Region { stale, ..before });
+        lags
+    };
+    use Level::{Raid1, Raid5, Raid6};
+    assert!(lags(Raid5, &[], false, &[]));
+    assert!(lags(Raid5, &[1], false, &[]), "it lags already");
+    assert!(!lags(Raid5, &[2], false, &[]), "another one lags");
+    assert!(!lags(Raid5, &[], false, &[2]), "another one is missing");
+    assert!(lags(Raid6, &[2], false, &[2]));
+    assert!(!lags(Raid6, &[2], false, &[3]));
+    assert!(!lags(Raid5, &[], true, &[]), "parity may not match");
+    assert!(lags(Raid1, &[2], true, &[3]), "copies can be made equal");
+    assert!(!lags(Raid1, &[2, 3], true, &[0]), "of the last copy");
+}
+
+#[test]
+fn a_recovery_of_who_lags_begins_anew() {
+    let geometry = Geometry::new(Level::Raid5, 4, Sectors::new(8), Sectors::new(80)).unwrap();
+    let mut state = in_flight(&[1], false);
+    state.begin_recovery(slot(1));
+    assert!(state.let_lag(SlotSet::single(slot(1)), SlotSet::EMPTY, &geometry));
+    assert!(!state.recovered(slot(1), SlotSet::EMPTY));
+}
+
+#[test]
+fn who_has_what_others_lack_is_needed() {
+    let needs = |stale: &[u8], members, number| {
+        in_flight(stale, false).needs(slot(number), SlotSet::first_n(members), 3)
+    };
+    assert!(!needs(&[], 4, 1), "the others suffice");
+    assert!(needs(&[2], 4, 1), "another one lacks something");
+    assert!(!needs(&[2], 4, 2), "it is that one");
+    assert!(needs(&[], 3, 1), "another one is missing");
+    assert!(!needs(&[2], 3, 1), "too few have it anyway");
 }
