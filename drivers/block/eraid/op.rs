@@ -182,6 +182,8 @@ struct Inner {
     round: u32,
     /// Slots whose command is in flight and still wanted.
     expected: SlotSet,
+    /// Those of them that somebody is about to stop waiting for.
+    leaving: SlotSet,
     errors: SlotSet,
     /// Commands that came back.
     returned: KVec<Option<Cmd>>,
@@ -256,6 +258,7 @@ impl Op {
             woken: false,
             round: 0,
             expected: SlotSet::EMPTY,
+            leaving: SlotSet::EMPTY,
             errors: SlotSet::EMPTY,
             returned,
             granted: false,
@@ -410,6 +413,7 @@ impl Op {
         let round = {
             let mut inner = self.inner.lock();
             inner.round = inner.round.wrapping_add(1);
+            inner.leaving = SlotSet::EMPTY;
             if inner.aborted.is_some() {
                 // Nothing is to be on its way when it is ended.
                 inner.expected = SlotSet::EMPTY;
@@ -492,14 +496,18 @@ impl Op {
     /// is aborted: then nothing else is written there, and the request ends when it is back.
     pub(crate) fn withdraw(self: &Arc<Self>, array: &Arc<Array>, of: Option<u32>, slots: SlotSet) {
         let (round, late) = {
-            let inner = self.inner.lock();
+            let mut inner = self.inner.lock();
             if of.is_some_and(|round| round != inner.round) {
                 return;
             }
             if inner.borrows && inner.aborted.is_none() {
                 return;
             }
-            (inner.round, inner.expected.intersect(slots))
+            // What somebody else is at is his: only one finds a command in the queue, and the other
+            // would take it for one that the device has.
+            let late = inner.expected.intersect(slots).minus(inner.leaving);
+            inner.leaving = inner.leaving.union(late);
+            (inner.round, late)
         };
         for slot in late.iter() {
             let ticket = Ticket {
