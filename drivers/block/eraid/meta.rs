@@ -124,7 +124,8 @@ struct Inner {
 pub(crate) struct Meta {
     /// State of every region; none for RAID-0, which has no map.
     pub(crate) regions: RegionTable,
-    /// A failure is not recorded on as many members as it takes.
+    /// A failure is not recorded on as many members as it takes, or what the member lacks is not.
+    /// Set under `inner`.
     owing: Atomic<bool>,
     /// The region that was discarded in part, as [`begun`] has it; changes under `inner`.
     discarding: Atomic<u64>,
@@ -509,15 +510,20 @@ impl Array {
     /// woken when it may ask again.
     pub(crate) fn failures_recorded(self: &Arc<Self>, op: &Op) -> bool {
         let live = self.in_sync();
+        // Members fail under this lock: who was seen to be gone is owed.
         let mut inner = self.meta.inner.lock();
-        let owed = self.meta.regions.any(RegionState::owes_stale);
-        let recorded = inner.failures_recorded(live) && !owed;
+        let recorded = !self.meta.owing.load(Acquire) || self.is_paid(&inner, live);
         if !recorded {
             inner.wait(op.index);
             drop(inner);
             self.kick_meta();
         }
         recorded
+    }
+
+    /// Whether all failures are recorded, and what those members lack.
+    fn is_paid(&self, inner: &Inner, live: SlotSet) -> bool {
+        inner.failures_recorded(live) && !self.meta.regions.any(RegionState::owes_stale)
     }
 
     /// Collects the regions that had no write for a while; `true` when a flush is to be started
@@ -833,7 +839,7 @@ impl Array {
             self.submit(cmd);
             inner = self.meta.inner.lock();
         }
-        if inner.failures_recorded(live) {
+        if self.meta.owing.load(Relaxed) && self.is_paid(&inner, live) {
             self.meta.owing.store(false, Release);
         }
         // Whoever finds that its condition is still not met waits again, at the end.
