@@ -186,7 +186,12 @@ impl Pending {
                     return Some(Next::Work(Work::Direct(direct)));
                 }
             }
-            let stripe = geometry.locate(at)?.stripe;
+            let Some(place) = geometry.locate(at) else {
+                // Does not happen: the block layer knows the capacity. What has no place fails.
+                self.request.fail(Status::IOERR);
+                return None;
+            };
+            let stripe = place.stripe;
             let end = geometry.address(stripe.next(), 0, 0);
             let end = end.unwrap_or(Sector::new(geometry.capacity().get()));
             let len = left.min(end.get().saturating_sub(at.get()));

@@ -401,10 +401,11 @@ impl StripeSync {
 
     fn issue(&self, cx: &mut Context<'_>, op: CommandOp, slots: SlotSet) {
         let at: Sector = cx.array.geometry.member_sector(self.stripe, self.rows.lo);
+        // Reads let others go first, unless somebody waits for the stripe; writes hold it exclusively.
+        let patient = op == CommandOp::Read && !cx.array.is_written(self.stripe, Some(cx.op.index));
         for slot in slots.iter() {
             cx.prepare(slot, op, at, self.rows.len());
-            // Reads let others go first; writes hold the stripe exclusively and do not.
-            if let (CommandOp::Read, Some(cmd)) = (op, cx.columns.get_mut(slot)) {
+            if let (true, Some(cmd)) = (patient, cx.columns.get_mut(slot)) {
                 cmd.ctx.class = Class::Extra;
             }
         }
