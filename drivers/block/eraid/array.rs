@@ -27,6 +27,7 @@ use crate::{
     kapi::{
         command::{CommandFlags, CommandIo, CommandOp, Origin},
         module::ModuleRef,
+        params::default_read_policy,
         raid6::Scratch,
         request::Request,
         status::Status,
@@ -38,6 +39,7 @@ use crate::{
     op::{self, Columns, Context, Offer, Op},
     pool::{Need, Pool},
     queues::Queues,
+    reading::Reading,
     resync::Sync,
     retained::Retained,
     ring::Ring,
@@ -46,6 +48,7 @@ use crate::{
 };
 use eraid_core::{
     balance,
+    estimate::Retries,
     geometry::{Band, Geometry, Level, Rows},
     line::Amount,
     member::{Event as MemberEvent, MemberState},
@@ -148,8 +151,11 @@ pub(crate) struct Array {
     pub(crate) max_rows: u32,
     /// Nothing may be written.
     pub(crate) read_only: bool,
-    /// Reads that a member keeps waiting are answered by the others.
-    pub(crate) overtakes: bool,
+    /// Largest part of each member that one gathered read has memory for, in sectors.
+    pub(crate) window_max: u32,
+    /// How it reads.
+    #[pin]
+    pub(crate) reading: Reading,
     /// Its work queues.
     pub(crate) queues: Queues,
     /// Commands in flight at all members, orphans and metadata included.
@@ -209,6 +215,8 @@ pub(crate) struct Array {
     tick: DelayedWork<Array, 3>,
     #[pin]
     hold: DelayedWork<Array, 4>,
+    #[pin]
+    late: DelayedWork<Array, 5>,
     /// Dropped last: the module stays while anything of the array does.
     _module: ModuleRef,
 }
@@ -222,6 +230,7 @@ impl_has_work! {
 impl_has_delayed_work! {
     impl HasDelayedWork<Self, 3> for Array { self.tick }
     impl HasDelayedWork<Self, 4> for Array { self.hold }
+    impl HasDelayedWork<Self, 5> for Array { self.late }
 }
 
 impl WorkItem<0> for Array {
@@ -268,6 +277,14 @@ impl WorkItem<4> for Array {
     }
 }
 
+impl WorkItem<5> for Array {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.look_for_late();
+    }
+}
+
 /// Making and looking at an array.
 impl Array {
     /// Makes an array that is not connected to anything yet. May sleep.
@@ -288,7 +305,7 @@ impl Array {
         let mut table = KVec::with_capacity(members, GFP_KERNEL)?;
         let mut seats = KVec::with_capacity(members, GFP_KERNEL)?;
         let mut in_sync = SlotSet::EMPTY;
-        let mut overtakes = false;
+        let mut rotates = false;
         for slot in geometry.all_slots().iter() {
             let member = parts.members.get(slot.index()).cloned().flatten();
             let state = match (&member, superblock.record(slot).state) {
@@ -299,7 +316,7 @@ impl Array {
             if state == MemberState::InSync {
                 in_sync.insert(slot);
             }
-            overtakes |= member.as_ref().is_some_and(|m| m.device.is_rotational());
+            rotates |= member.as_ref().is_some_and(|m| m.device.is_rotational());
             let sit_out = SitOut::Off;
             table.push(SlotEntry { state, sit_out }, GFP_KERNEL)?;
             let seat = pin_init!(Seat {
@@ -330,7 +347,8 @@ impl Array {
                 geometry,
                 max_rows,
                 read_only,
-                overtakes,
+                window_max: rows_for(geometry.members()),
+                reading <- Reading::new(geometry.members(), rotates, default_read_policy()),
                 queues,
                 in_flight: Atomic::new(0),
                 dev: Atomic::new(0),
@@ -362,6 +380,7 @@ impl Array {
                 notify_job <- new_work!("eraid::notify"),
                 tick <- new_delayed_work!("eraid::tick"),
                 hold <- new_delayed_work!("eraid::hold"),
+                late <- new_delayed_work!("eraid::late"),
                 _module: module,
             }? Error),
             GFP_KERNEL,
@@ -587,6 +606,11 @@ impl Array {
         self.ops.get(index as usize)
     }
 
+    /// All operations, free ones too.
+    pub(crate) fn ops(&self) -> impl Iterator<Item = &Arc<Op>> {
+        self.ops.iter()
+    }
+
     /// Whether an operation is free.
     pub(crate) fn has_free_op(&self) -> bool {
         self.free_ops.any()
@@ -695,6 +719,12 @@ impl Array {
         written == Some(true)
     }
 
+    /// The number of commits so far to a stripe, or to others like it; `None` during one. Blocks that
+    /// were read without a lock fit together if it is what it was before.
+    pub(crate) fn writes_to_stripe(&self, stripe: StripeNo) -> Option<u64> {
+        self.stripes.with(stripe, |table| table.sequence(stripe))?
+    }
+
     /// Asks for the lock of a stripe; operation `op` is granted it later when queued.
     pub(crate) fn lock_stripe(&self, op: &Op, stripe: StripeNo, mode: Mode) -> Grant {
         op.expect_grant();
@@ -764,7 +794,7 @@ impl Array {
         cmd.ctx.class = Class::Ordinary;
         let slot = cmd.ctx.slot;
         let orphan = match self.ops.get(ticket.op as usize) {
-            Some(op) => op.deposit(ticket.round, slot, cmd, status.is_ok()),
+            Some(op) => op.deposit(self, ticket.round, slot, cmd, status.is_ok()),
             None => Err(cmd),
         };
         match orphan {
@@ -828,7 +858,7 @@ impl Array {
     }
 }
 
-fn latency_us(request: &Request) -> u64 {
+pub(crate) fn latency_us(request: &Request) -> u64 {
     now_us().saturating_sub((request.started_ns() / 1000) as u64)
 }
 
@@ -869,6 +899,7 @@ impl Context<'_> {
         if let Some(cmd) = self.columns.get_mut(slot) {
             cmd.ctx.class = Class::Ordinary;
             cmd.ctx.transport = Transport::Bio;
+            cmd.ctx.retries = Retries::On;
             cmd.ctx.io = CommandIo {
                 op,
                 flags,
@@ -1066,6 +1097,7 @@ impl Array {
         self.end_sit_outs(now);
         self.rescue_stalled(now);
         self.wake_waiters();
+        self.learn_patience();
         for slot in self.in_sync().iter() {
             if let Some(member) = self.member(slot) {
                 member.promote_extras(self);
@@ -1130,6 +1162,7 @@ impl Array {
     pub(crate) fn end_tick(self: &Arc<Self>) {
         workqueue::disable_delayed_sync::<Array, 3>(self);
         workqueue::disable_delayed_sync::<Array, 4>(self);
+        workqueue::disable_delayed_sync::<Array, 5>(self);
     }
 
     /// Records nothing any more: the members are let go of.

@@ -15,6 +15,7 @@ use crate::{
         sysfs::{Attr, Attributes, SysfsText},
         time::now_us,
     },
+    reading::{Count, HEDGE_MAX_MS},
     resync::Progress,
 };
 use eraid_core::{
@@ -33,7 +34,7 @@ const DEPTH_MAX: u64 = 1024;
 
 impl Attributes for Array {
     fn files() -> &'static [Attr<Self>] {
-        static FILES: [Attr<Array>; 22] = [
+        static FILES: [Attr<Array>; 35] = [
             Attr::rw(
                 c"level",
                 |a, t| line(t, format_args!("{}", a.geometry.level().as_str())),
@@ -89,9 +90,50 @@ impl Attributes for Array {
             Attr::ro(c"local_k", |_, t| line(t, format_args!("0"))),
             Attr::rw(
                 c"read_policy",
-                |_, t| line(t, format_args!("{}", ReadPolicy::Normal.as_str())),
+                |a, t| line(t, format_args!("{}", a.reading.policy().as_str())),
                 store_read_policy,
             ),
+            Attr::rw(
+                c"hedge_min_ms",
+                |a, t| line(t, format_args!("{}", a.reading.hedge_min_ms())),
+                |a, bytes| {
+                    let set = parse_number("hedge_min_ms", bytes, 0..=HEDGE_MAX_MS);
+                    finish(
+                        a,
+                        bytes,
+                        set.map(|ms| a.reading.set_hedge_min_ms(ms as u32)),
+                    )
+                },
+            ),
+            Attr::rw(
+                c"hedge_max_ms",
+                |a, t| line(t, format_args!("{}", a.reading.hedge_max_ms())),
+                |a, bytes| {
+                    let set = parse_number("hedge_max_ms", bytes, 0..=HEDGE_MAX_MS);
+                    let set = set.map(|ms| a.reading.set_hedge_max_ms(ms as u32));
+                    a.learn_patience();
+                    finish(a, bytes, set)
+                },
+            ),
+            Attr::rw(
+                c"hedge_budget_pct",
+                |a, t| line(t, format_args!("{}", a.reading.budget.lock().percent())),
+                |a, bytes| {
+                    let set = parse_number("hedge_budget_pct", bytes, 0..=100);
+                    let set = set.map(|pct| a.reading.budget.lock().set_percent(pct as u32));
+                    finish(a, bytes, set)
+                },
+            ),
+            Attr::ro(c"reads_normal", |a, t| count(a, t, Count::Normal)),
+            Attr::ro(c"reads_failfast", |a, t| count(a, t, Count::Failfast)),
+            Attr::ro(c"reads_proactive", |a, t| count(a, t, Count::Proactive)),
+            Attr::ro(c"reads_avoided", |a, t| count(a, t, Count::Avoided)),
+            Attr::ro(c"reads_left_out", |a, t| count(a, t, Count::LeftOut)),
+            Attr::ro(c"reads_hedged", |a, t| count(a, t, Count::Hedged)),
+            Attr::ro(c"reads_fallback", |a, t| count(a, t, Count::Fallback)),
+            Attr::ro(c"reads_removed", |a, t| count(a, t, Count::Removed)),
+            Attr::ro(c"reads_promoted", |a, t| count(a, t, Count::Promoted)),
+            Attr::ro(c"reads_extra", |a, t| count(a, t, Count::Extra)),
             Attr::rw(c"queue_depth", show_queue_depth, store_queue_depth),
             Attr::rw(
                 c"write_hold_us",
@@ -170,9 +212,16 @@ fn store_write_hold(array: &Arc<Array>, bytes: &[u8]) -> Result {
 
 fn store_read_policy(array: &Arc<Array>, bytes: &[u8]) -> Result {
     let set = ReadPolicy::parse(bytes)
-        .map(|_| ())
-        .map_err(|error| refused(error, "read_policy", "of this version can only be normal"));
+        .map(|policy| array.reading.set_policy(policy))
+        .map_err(|error| {
+            let words = "can be auto, normal, failfast or proactive";
+            refused(error, "read_policy", words)
+        });
     finish(array, bytes, set)
+}
+
+fn count(array: &Array, text: &mut SysfsText<'_>, what: Count) -> Result {
+    line(text, format_args!("{}", array.reading.counts.get(what)))
 }
 
 fn show_pool(array: &Array, text: &mut SysfsText<'_>) -> Result {

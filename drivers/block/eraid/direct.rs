@@ -4,7 +4,7 @@
 //! stripes, no lock. What cannot be read that way is handed to [`StripeRead`], piece by piece.
 //!
 //! Where reads may be overtaken by others the commands read into their own pages, which are copied
-//! to the request. An array that does not overtake ([`Array::overtakes`]) saves the copy: its
+//! to the request. An array whose reads are not [gathered](crate::gather) saves the copy: its
 //! commands *borrow* the request's memory, and the request cannot end before the device has given
 //! them back.
 
@@ -67,7 +67,7 @@ impl Direct {
     /// sectors can be read directly.
     pub(crate) fn plan(array: &Array, start: Sector, len: Sectors) -> Option<Self> {
         let geometry = &array.geometry;
-        let borrows = !array.overtakes;
+        let borrows = !array.reading.gathers(geometry);
         // There is no memory for what lies in a gap.
         let gap = if borrows { 0 } else { geometry.chunk() };
         let mut spans = [Span::EMPTY; 64];
@@ -272,6 +272,7 @@ impl Direct {
             ends_anywhere: self.borrows || self.len.get() <= COPY_ANYWHERE,
             rescuable: !self.borrows && cx.array.geometry.parity() > 0,
             borrows: self.borrows,
+            ..Issue::default()
         };
         cx.op.clone().issue(cx, slots, how);
     }
@@ -305,7 +306,7 @@ fn copy(request: &Request, to: usize, from: &PageBuf, sector: u32, sectors: u32)
 }
 
 /// A piece as a band of its stripe.
-fn band_of(piece: &Piece) -> Band {
+pub(crate) fn band_of(piece: &Piece) -> Band {
     Band {
         stripe: piece.stripe,
         rows: Rows {

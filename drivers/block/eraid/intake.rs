@@ -29,6 +29,7 @@ use crate::{
     direct::Direct,
     discard::Discard,
     flush::{After, Flush},
+    gather::GatherRead,
     kapi::{
         request::{self, Request},
         status::Status,
@@ -180,7 +181,12 @@ impl Pending {
                 return None;
             }
             let at = Sector::new(self.request.sector() + self.done);
-            if read && self.bands == 0 {
+            if read && self.bands == 0 && array.reading.gathers(geometry) {
+                if let Some(gather) = GatherRead::plan(array, at, Sectors::new(left)) {
+                    self.done += gather.len().get();
+                    return Some(Next::Work(Work::Gather(gather)));
+                }
+            } else if read && self.bands == 0 {
                 if let Some(direct) = Direct::plan(array, at, Sectors::new(left)) {
                     self.done += direct.len().get();
                     return Some(Next::Work(Work::Direct(direct)));
@@ -217,6 +223,9 @@ impl Array {
         if let Some(status) = self.refusal(&request) {
             request.fail(status);
             return;
+        }
+        if request.op() == request::Op::Read {
+            self.reading.arrived();
         }
         let sequential = request.op() == request::Op::Write && self.goes_on(&request);
         let pending = Pending {

@@ -32,12 +32,15 @@ use crate::{
         trace,
     },
     op::Ticket,
+    reading::Count,
     ring::Ring,
-    sub::{self, Cmd, Target},
+    sub::{self, Cmd, Ended, Target},
 };
 use eraid_core::{
     balance::{Candidate, ServiceTime},
+    estimate::{End, Lesson, MemberEstimate, Snapshot},
     line::Amount,
+    patience::{ReadTimes, Tail},
     queue::{Class, Classes},
     units::{Micros, Slot, Uuid},
 };
@@ -55,6 +58,10 @@ struct Queue {
     extra: Ring<Cmd>,
     /// Failed or being stopped: takes no command any more.
     closed: bool,
+    /// What is learnt of it, for the choice of a way to read.
+    estimate: MemberEstimate,
+    /// What its reads took, queues included.
+    times: ReadTimes,
 }
 
 impl Queue {
@@ -64,12 +71,28 @@ impl Queue {
             Class::Extra => &mut self.extra,
         }
     }
+
+    /// Learns from a command that ended at `now`.
+    fn learn(&mut self, ended: &Ended, orphan: bool, retry_us: u32, now: Micros) -> Lesson {
+        let read = &ended.read;
+        if ended.op != CommandOp::Read {
+            self.estimate.other_done(read.dispatched, now);
+            return Lesson::Nothing;
+        }
+        // Patience must not grow with what it is to end.
+        if !orphan && read.class == Class::Ordinary && read.end == End::Good {
+            self.times.add(now.saturating_sub(read.queued));
+        }
+        self.estimate.read_done(read, retry_us, now)
+    }
 }
 
 /// Counters of a member, all of them since assembly.
 pub(crate) struct Counters {
-    /// Reads that failed.
+    /// Reads that failed although the drive might retry.
     pub(crate) read_errors: Atomic<u64>,
+    /// Reads that failed, and were to.
+    pub(crate) fast_failures: Atomic<u64>,
     /// Writes and flushes that failed.
     pub(crate) write_errors: Atomic<u64>,
     /// Commands that ended without a parent.
@@ -82,6 +105,7 @@ impl Counters {
     fn new() -> Self {
         Self {
             read_errors: Atomic::new(0),
+            fast_failures: Atomic::new(0),
             write_errors: Atomic::new(0),
             orphans: Atomic::new(0),
             read_us: Atomic::new(0),
@@ -114,6 +138,8 @@ pub(crate) struct Member {
     last_done_us: Atomic<u64>,
     /// Its [`ServiceTime`].
     service: Atomic<u64>,
+    /// How long a read waits for it before others are asked; 0: for ever.
+    patience_us: Atomic<u64>,
     #[pin]
     queue: SpinLockIrq<Queue>,
     #[pin]
@@ -152,6 +178,8 @@ impl Member {
             ordinary: Ring::new(commands + 2)?,
             extra: Ring::new(commands)?,
             closed: false,
+            estimate: MemberEstimate::new(Micros::new(now_us())),
+            times: ReadTimes::EMPTY,
         };
         Arc::pin_init(
             pin_init!(Self {
@@ -166,6 +194,7 @@ impl Member {
                 held_pages: Atomic::new(0),
                 last_done_us: Atomic::new(0),
                 service: Atomic::new(ServiceTime::UNKNOWN.to_raw()),
+                patience_us: Atomic::new(0),
                 queue <- new_spinlock_irq!(queue, "eraid::member"),
                 dispatch <- new_work!("eraid::member"),
             }),
@@ -224,6 +253,28 @@ impl Member {
         (queue.classes.in_device(), waiting as u32)
     }
 
+    /// What is known of it for the choice of a way to read. Any context.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let queue = self.queue.lock();
+        let waiting = queue.classes.waiting(Class::Ordinary);
+        queue.estimate.snapshot(queue.classes.in_device() + waiting)
+    }
+
+    /// What is rare among the times that its reads took; `None` while too few are known.
+    pub(crate) fn tail(&self) -> Option<Tail> {
+        self.queue.lock().times.tail()
+    }
+
+    /// How long a read waits for it before others are asked, in µs; 0: for ever.
+    pub(crate) fn patience_us(&self) -> u64 {
+        self.patience_us.load(Relaxed)
+    }
+
+    /// Sets [`Self::patience_us`].
+    pub(crate) fn set_patience_us(&self, us: u64) {
+        self.patience_us.store(us, Relaxed);
+    }
+
     /// Commands it gets at a time; 0 for no limit.
     pub(crate) fn depth(&self) -> u32 {
         match self.queue.lock().classes.depth() {
@@ -254,12 +305,13 @@ impl Member {
         }
         cmd.ctx.array = Some(array.clone());
         cmd.ctx.member = Some(self.clone());
+        cmd.ctx.queued_us = now_us();
         self.in_flight.fetch_add(1, Relaxed);
         self.takes(&cmd);
         array.in_flight.fetch_add(1, Relaxed);
         queue.classes.enqueued(class);
         if self.goes_straight(&queue, &cmd) && queue.classes.dispatch() == Some(class) {
-            self.enters(&queue, &mut cmd);
+            self.enters(&mut queue, &mut cmd);
             drop(queue);
             cmd.ctx.io.flags = cmd.ctx.io.flags | CommandFlags::NOWAIT;
             self.send(cmd);
@@ -293,8 +345,11 @@ impl Member {
     }
 
     /// A command was counted as in the device.
-    fn enters(&self, queue: &Queue, cmd: &mut Cmd) {
+    fn enters(&self, queue: &mut Queue, cmd: &mut Cmd) {
         cmd.ctx.dispatched_us = now_us();
+        queue
+            .estimate
+            .dispatched(Micros::new(cmd.ctx.dispatched_us));
         if queue.classes.in_device() == 1 {
             let idle = cmd
                 .ctx
@@ -355,7 +410,7 @@ impl Member {
             let Some(mut cmd) = queue.list(class).pop_front() else {
                 return;
             };
-            self.enters(&queue, &mut cmd);
+            self.enters(&mut queue, &mut cmd);
             drop(queue);
             self.send(cmd);
         }
@@ -365,13 +420,30 @@ impl Member {
     /// that they are late but never starved.
     pub(crate) fn promote_extras(self: &Arc<Self>, array: &Array) {
         let mut queue = self.queue.lock();
-        if let Some(cmd) = queue.extra.pop_front() {
+        if let Some(mut cmd) = queue.extra.pop_front() {
             queue.classes.promoted();
+            cmd.ctx.class = Class::Ordinary;
             // There is a place for every command of the pool.
             let _ = queue.ordinary.push_back(cmd);
             drop(queue);
             array.queues.submit.kick::<Member, 0>(self);
         }
+    }
+
+    /// Moves the command of `ticket` among the ordinary ones if it waits as an extra one. Any context.
+    pub(crate) fn promote(self: &Arc<Self>, array: &Array, ticket: Ticket) {
+        let wanted = |cmd: &Cmd| matches!(cmd.ctx.target, Target::Op(own) if own == ticket);
+        let mut queue = self.queue.lock();
+        let Some(mut cmd) = queue.extra.remove_first(wanted) else {
+            return;
+        };
+        queue.classes.promoted();
+        cmd.ctx.class = Class::Ordinary;
+        // There is a place for every command of the pool.
+        let _ = queue.ordinary.push_back(cmd);
+        drop(queue);
+        array.reading.counts.add(Count::Promoted);
+        array.queues.submit.kick::<Member, 0>(self);
     }
 
     /// Nobody waits any more for the command of `ticket`: takes it out of the queue, or, when the
@@ -403,16 +475,20 @@ impl Member {
     }
 
     /// A command left the device; `orphan` when nobody waited for it. Any context.
-    pub(crate) fn left_device(self: &Arc<Self>, array: &Arc<Array>, orphan: bool) {
+    pub(crate) fn left_device(self: &Arc<Self>, array: &Arc<Array>, ended: &Ended, orphan: bool) {
+        let now = Micros::new(now_us());
+        let retry_us = array.reading.retry_us();
         let mut queue = self.queue.lock();
         queue.classes.completed(orphan);
         let more = !queue.ordinary.is_empty() || !queue.extra.is_empty();
-        self.last_done_us.store(now_us(), Relaxed);
+        self.last_done_us.store(now.get(), Relaxed);
+        let lesson = queue.learn(ended, orphan, retry_us, now);
         if orphan {
             self.counters.orphans.fetch_add(1, Relaxed);
             array.set_shunned(self.place, queue.classes.only_probes());
         }
         drop(queue);
+        array.reading.learn(lesson);
         if more {
             array.queues.submit.kick::<Member, 0>(self);
         }
@@ -486,6 +562,10 @@ impl Member {
 
     fn count_error(self: &Arc<Self>, array: &Array, cmd: &Cmd, status: Status) {
         let counter = match cmd.ctx.io.op {
+            CommandOp::Read if cmd.ctx.io.flags.contains(CommandFlags::FAILFAST) => {
+                self.counters.fast_failures.fetch_add(1, Relaxed);
+                return;
+            }
             CommandOp::Read => &self.counters.read_errors,
             CommandOp::Write | CommandOp::Flush => &self.counters.write_errors,
             // A device may refuse a hint.

@@ -26,9 +26,11 @@ use crate::{
     direct::Direct,
     discard::Discard,
     flush::Flush,
+    gather::GatherRead,
     kapi::{request::Request, status::Status, time::now_us},
     pool::Need,
     read::StripeRead,
+    reading::Count,
     resync::StripeSync,
     retained::Entry,
     sub::Cmd,
@@ -36,6 +38,7 @@ use crate::{
     writes::{NewWrite, Writes},
 };
 use eraid_core::{
+    gather::Lane,
     geometry::Band,
     spans::Span,
     stripelock::{Grant, Mode},
@@ -55,6 +58,8 @@ pub(crate) struct Ticket {
 pub(crate) enum Work {
     /// Reads blocks as they lie, over any number of stripes.
     Direct(Direct),
+    /// Reads blocks from whoever has them first.
+    Gather(GatherRead),
     /// Reads a band of one stripe, decoding where it has to.
     Read(StripeRead),
     /// Writes a band of one stripe.
@@ -85,6 +90,8 @@ pub(crate) struct Columns {
     pub(crate) writes: Option<Writes>,
     /// What is known of the old blocks of the stripe it writes to.
     pub(crate) kept: Option<Entry>,
+    /// What a gathered read knows of each member.
+    pub(crate) lanes: KVec<Lane>,
 }
 
 impl Columns {
@@ -94,10 +101,12 @@ impl Columns {
             spans: KVec::with_capacity(members, GFP_KERNEL)?,
             writes: None,
             kept: None,
+            lanes: KVec::with_capacity(members, GFP_KERNEL)?,
         };
         for _ in 0..members {
             columns.commands.push(None, GFP_KERNEL)?;
             columns.spans.push(Span::EMPTY, GFP_KERNEL)?;
+            columns.lanes.push(Lane::EMPTY, GFP_KERNEL)?;
         }
         Ok(columns)
     }
@@ -141,6 +150,10 @@ pub(crate) struct Context<'a> {
     pub(crate) granted: bool,
     /// Members whose device still has a command of the last round.
     pub(crate) left: SlotSet,
+    /// Those of `errors` whose command was withdrawn.
+    pub(crate) overtaken: SlotSet,
+    /// What is on its way takes longer than it should.
+    pub(crate) late: bool,
 }
 
 /// What a write that is in commit lets others read.
@@ -162,6 +175,8 @@ struct Seen {
     granted: bool,
     aborted: Option<Status>,
     left: SlotSet,
+    overtaken: SlotSet,
+    late: bool,
 }
 
 /// What a context needs to run an operation.
@@ -185,6 +200,17 @@ struct Inner {
     /// Those of them that somebody is about to stop waiting for.
     leaving: SlotSet,
     errors: SlotSet,
+    /// Slots whose command came back well.
+    arrived: SlotSet,
+    /// Slots whose command was withdrawn.
+    overtaken: SlotSet,
+    /// When it goes on.
+    until: Until,
+    /// It is to look at what came before all has.
+    attention: bool,
+    /// When what is in flight is late; 0: never.
+    late_at_us: u64,
+    late: bool,
     /// Commands that came back.
     returned: KVec<Option<Cmd>>,
     granted: bool,
@@ -229,9 +255,59 @@ impl WorkItem<0> for Op {
     }
 }
 
+/// When an operation goes on that waits for commands.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// When all have come back.
+    #[default]
+    All,
+    /// When those of `wanted` have come back well, or so many, whichever they are: the others are
+    /// withdrawn. Also when one failed.
+    Enough {
+        /// Empty: these are not among those issued.
+        wanted: SlotSet,
+        /// More than there are: only `wanted` will do.
+        quorum: u32,
+    },
+    /// When one has come back.
+    Any,
+}
+
+/// What the return of a command means.
+#[derive(PartialEq, Eq)]
+enum Verdict {
+    Wait,
+    Look,
+    Enough,
+}
+
+impl Until {
+    fn verdict(self, inner: &Inner, ok: bool) -> Verdict {
+        match self {
+            _ if inner.expected.is_empty() => Verdict::Look,
+            Until::All => Verdict::Wait,
+            Until::Any => Verdict::Look,
+            Until::Enough { .. } if !ok => Verdict::Look,
+            Until::Enough { wanted, quorum } => {
+                let own = !wanted.is_empty() && wanted.is_subset(inner.arrived);
+                match own || inner.arrived.len() >= quorum {
+                    true => Verdict::Enough,
+                    false => Verdict::Wait,
+                }
+            }
+        }
+    }
+}
+
 /// How commands are issued; see [`Op::issue`].
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Issue {
+    /// When the operation goes on.
+    pub(crate) until: Until,
+    /// They are in addition to those that are in flight: no new round begins.
+    pub(crate) more: bool,
+    /// After so many microseconds the operation is told that they are late; 0: it is not.
+    pub(crate) patience_us: u64,
     /// When all goes well the operation can end in the context of the last completion.
     pub(crate) ends_anywhere: bool,
     /// The commands may be overtaken, because others can answer.
@@ -260,6 +336,12 @@ impl Op {
             expected: SlotSet::EMPTY,
             leaving: SlotSet::EMPTY,
             errors: SlotSet::EMPTY,
+            arrived: SlotSet::EMPTY,
+            overtaken: SlotSet::EMPTY,
+            until: Until::All,
+            attention: false,
+            late_at_us: 0,
+            late: false,
             returned,
             granted: false,
             ends_anywhere: false,
@@ -408,26 +490,39 @@ impl Op {
         })
     }
 
-    /// Issues the commands of `slots` in a new round. The operation is running.
+    /// Issues the commands of `slots`, in a new round unless they are in addition to others. The
+    /// operation is running.
     pub(crate) fn issue(&self, cx: &mut Context<'_>, slots: SlotSet, how: Issue) {
         let round = {
             let mut inner = self.inner.lock();
-            inner.round = inner.round.wrapping_add(1);
-            inner.leaving = SlotSet::EMPTY;
+            if !how.more {
+                inner.round = inner.round.wrapping_add(1);
+                inner.leaving = SlotSet::EMPTY;
+                inner.expected = SlotSet::EMPTY;
+                inner.errors = SlotSet::EMPTY;
+                inner.arrived = SlotSet::EMPTY;
+                inner.overtaken = SlotSet::EMPTY;
+                inner.left = SlotSet::EMPTY;
+            }
             if inner.aborted.is_some() {
                 // Nothing is to be on its way when it is ended.
-                inner.expected = SlotSet::EMPTY;
-                inner.errors = slots;
-                inner.left = SlotSet::EMPTY;
+                inner.errors = inner.errors.union(slots);
                 return;
             }
-            inner.expected = slots;
-            inner.errors = SlotSet::EMPTY;
-            inner.left = SlotSet::EMPTY;
+            inner.leaving = inner.leaving.minus(slots);
+            inner.expected = inner.expected.union(slots);
+            inner.errors = inner.errors.minus(slots);
+            inner.arrived = inner.arrived.minus(slots);
+            inner.overtaken = inner.overtaken.minus(slots);
             inner.ends_anywhere = how.ends_anywhere;
             inner.rescuable = how.rescuable;
             inner.borrows = how.borrows;
+            inner.until = how.until;
             inner.issued_us = now_us();
+            inner.late_at_us = match how.patience_us {
+                0 => 0,
+                us => inner.issued_us.saturating_add(us),
+            };
             inner.round
         };
         let mut missing = SlotSet::EMPTY;
@@ -450,12 +545,14 @@ impl Op {
             inner.expected = inner.expected.minus(missing);
             inner.errors = inner.errors.union(missing);
             inner.woken |= inner.expected.is_empty();
+            inner.attention |= inner.until != Until::All;
         }
     }
 
     /// A command came back. Any context. An orphan is given back to the caller.
     pub(crate) fn deposit(
         self: &Arc<Self>,
+        array: &Arc<Array>,
         round: u32,
         slot: Slot,
         cmd: Cmd,
@@ -466,16 +563,30 @@ impl Op {
             return Err(cmd);
         }
         inner.expected.remove(slot);
-        if !ok {
-            inner.errors.insert(slot);
+        match ok {
+            true => inner.arrived.insert(slot),
+            false => inner.errors.insert(slot),
         }
         if let Some(place) = inner.returned.get_mut(slot.index()) {
             *place = Some(cmd);
         }
-        if !inner.expected.is_empty() {
+        let verdict = inner.until.verdict(&inner, ok);
+        if verdict == Verdict::Wait {
             return Ok(());
         }
-        if inner.ends_anywhere && inner.errors.is_empty() {
+        inner.attention = inner.until != Until::All;
+        let rest = inner.expected;
+        if verdict == Verdict::Enough && !rest.is_empty() {
+            // Here and now: what still waits in its member's queue never enters the device.
+            drop(inner);
+            self.drop_expected(array, Some(round), rest);
+            inner = self.inner.lock();
+            if inner.round != round {
+                return Ok(());
+            }
+        }
+        let failed = inner.errors.minus(inner.overtaken);
+        if inner.ends_anywhere && failed.is_empty() && inner.has_own() {
             // Taken under this hold: whatever comes into the slot later is not for this context.
             let taken = Self::take_locked(&mut inner);
             drop(inner);
@@ -495,13 +606,32 @@ impl Op {
     /// caller's business. What goes into the request's memory is waited for, unless the operation
     /// is aborted: then nothing else is written there, and the request ends when it is back.
     pub(crate) fn withdraw(self: &Arc<Self>, array: &Arc<Array>, of: Option<u32>, slots: SlotSet) {
+        let Some(round) = self.drop_expected(array, of, slots) else {
+            return;
+        };
+        let mut inner = self.inner.lock();
+        if inner.round == round {
+            inner.attention |= inner.until != Until::All;
+        }
+        if inner.expected.is_empty() || inner.attention {
+            self.wake_locked(&mut inner);
+        }
+    }
+
+    /// As [`Self::withdraw`], but wakes nobody. The round in which that was, if there was anything.
+    fn drop_expected(
+        self: &Arc<Self>,
+        array: &Arc<Array>,
+        of: Option<u32>,
+        slots: SlotSet,
+    ) -> Option<u32> {
         let (round, late) = {
             let mut inner = self.inner.lock();
             if of.is_some_and(|round| round != inner.round) {
-                return;
+                return None;
             }
             if inner.borrows && inner.aborted.is_none() {
-                return;
+                return None;
             }
             // What somebody else is at is his: only one finds a command in the queue, and the other
             // would take it for one that the device has.
@@ -522,19 +652,64 @@ impl Op {
             if expected {
                 inner.expected.remove(slot);
                 inner.errors.insert(slot);
+                inner.overtaken.insert(slot);
                 if counted {
                     inner.left.insert(slot);
                 }
             }
             drop(inner);
+            if expected && !counted {
+                array.reading.counts.add(Count::Removed);
+            }
             if let (true, false, Some(member)) = (counted, expected, member) {
                 member.keep(array);
             }
         }
+        (!late.is_empty()).then_some(round)
+    }
+
+    /// Waits for nothing any more, and takes in what came. The operation is running.
+    pub(crate) fn settle(self: &Arc<Self>, cx: &mut Context<'_>) {
+        self.drop_expected(cx.array, None, cx.array.geometry.all_slots());
         let mut inner = self.inner.lock();
-        if !late.is_empty() && inner.expected.is_empty() {
-            self.wake_locked(&mut inner);
+        let seen = Self::collect(&mut inner, cx.columns);
+        inner.attention = false;
+        (cx.errors, cx.overtaken, cx.left) = (seen.errors, seen.overtaken, seen.left);
+    }
+
+    /// Makes the commands of `slots` ordinary ones. The operation is running.
+    pub(crate) fn promote(&self, array: &Array, slots: SlotSet) {
+        let round = self.inner.lock().round;
+        let ticket = Ticket {
+            op: self.index,
+            round,
+        };
+        for slot in slots.iter() {
+            if let Some(member) = array.member(slot) {
+                member.promote(array, ticket);
+            }
         }
+    }
+
+    /// What is on its way is late at this time. The operation is running.
+    pub(crate) fn set_late_at(&self, at_us: u64) {
+        self.inner.lock().late_at_us = at_us;
+    }
+
+    /// Tells it when what it waits for is late at `now`; else returns when that will be.
+    pub(crate) fn check_late(self: &Arc<Self>, now: u64) -> Option<u64> {
+        let mut inner = self.inner.lock();
+        if inner.late_at_us == 0 || inner.expected.is_empty() {
+            return None;
+        }
+        if inner.late_at_us > now {
+            return Some(inner.late_at_us);
+        }
+        inner.late_at_us = 0;
+        inner.late = true;
+        inner.attention = true;
+        self.wake_locked(&mut inner);
+        None
     }
 
     /// Slots that have kept a read waiting since before `since_us` and that others can answer for,
@@ -606,6 +781,8 @@ impl Op {
                 errors: seen.errors,
                 granted: seen.granted,
                 left: seen.left,
+                overtaken: seen.overtaken,
+                late: seen.late,
             };
             let step = match seen.aborted {
                 Some(status) => body.work.abort(&mut cx, status),
@@ -628,15 +805,13 @@ impl Op {
             inner.woken = true;
             return None;
         }
-        if !inner.expected.is_empty() {
-            // An abort withdraws these first.
+        if !inner.may_run() {
             return None;
         }
         let array = inner.array.clone()?;
         let body = inner.body.take()?;
         let mut columns = inner.columns.take()?;
         inner.running = true;
-        inner.woken = false;
         let seen = Self::collect(inner, &mut columns);
         Some(Taken {
             array,
@@ -653,11 +828,15 @@ impl Op {
                 *place = Some(cmd);
             }
         }
+        inner.woken = false;
+        inner.attention = false;
         Seen {
             errors: inner.errors,
             granted: inner.granted,
             aborted: inner.aborted,
             left: inner.left,
+            overtaken: inner.overtaken,
+            late: core::mem::take(&mut inner.late),
         }
     }
 
@@ -670,8 +849,7 @@ impl Op {
     ) -> Option<Taken> {
         let mut inner = self.inner.lock();
         let aborted = inner.aborted.is_some();
-        if (aborted || inner.woken) && inner.expected.is_empty() {
-            inner.woken = false;
+        if (aborted || inner.woken || inner.attention) && inner.may_run() {
             let seen = Self::collect(&mut inner, &mut columns);
             return Some(Taken {
                 array,
@@ -704,6 +882,8 @@ impl Op {
         let mut inner = self.inner.lock();
         inner.round = inner.round.wrapping_add(1);
         inner.expected = SlotSet::EMPTY;
+        inner.until = Until::All;
+        (inner.attention, inner.late, inner.late_at_us) = (false, false, 0);
         inner.aborted = None;
         inner.columns = Some(columns);
         inner.running = false;
@@ -714,10 +894,28 @@ impl Op {
     }
 }
 
+impl Inner {
+    /// Whether nothing has to be waited for, or what came before the rest is to be looked at. An abort
+    /// withdraws the rest first.
+    fn may_run(&self) -> bool {
+        self.expected.is_empty() || self.attention && self.aborted.is_none()
+    }
+
+    /// Whether what came is what was wanted, and not what it can be computed from.
+    fn has_own(&self) -> bool {
+        match self.until {
+            Until::All => true,
+            Until::Any => false,
+            Until::Enough { wanted, .. } => !wanted.is_empty() && wanted.is_subset(self.arrived),
+        }
+    }
+}
+
 impl Work {
     fn advance(&mut self, cx: &mut Context<'_>) -> Step {
         match self {
             Work::Direct(work) => work.advance(cx),
+            Work::Gather(work) => work.advance(cx),
             Work::Read(work) => work.advance(cx),
             Work::Write(work) => work.advance(cx),
             Work::Flush(work) => work.advance(cx),
@@ -732,6 +930,7 @@ impl Work {
         }
         match self {
             Work::Direct(work) => work.abort(cx),
+            Work::Gather(work) => work.abort(cx),
             Work::Read(work) => work.abort(cx),
             Work::Write(work) => work.abort(cx, status),
             Work::Flush(work) => work.abort(cx),

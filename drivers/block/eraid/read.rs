@@ -170,7 +170,7 @@ impl StripeRead {
         let how = Issue {
             ends_anywhere: false,
             rescuable: !self.last_ditch && cx.array.geometry.parity() > 0,
-            borrows: false,
+            ..Issue::default()
         };
         cx.op.clone().issue(cx, fetch, how);
     }

@@ -17,7 +17,11 @@ use crate::{
     member::Member,
     op::Ticket,
 };
-use eraid_core::{queue::Class, units::Slot};
+use eraid_core::{
+    estimate::{End, ReadDone, Retries},
+    queue::Class,
+    units::{Micros, Slot},
+};
 
 /// A command of the pool, with its pages.
 pub(crate) type Cmd = KBox<Command<Sub>>;
@@ -56,6 +60,10 @@ pub(crate) struct Sub {
     pub(crate) io: CommandIo,
     /// How it gets there.
     pub(crate) transport: Transport,
+    /// What its drive may do about a block that it cannot read.
+    pub(crate) retries: Retries,
+    /// When its member got it.
+    pub(crate) queued_us: u64,
     /// When it entered the device.
     pub(crate) dispatched_us: u64,
 }
@@ -78,6 +86,8 @@ impl Sub {
                 origin: None,
             },
             transport: Transport::Bio,
+            retries: Retries::On,
+            queued_us: 0,
             dispatched_us: 0,
         }
     }
@@ -98,6 +108,35 @@ pub(crate) fn send(cmd: Cmd, device: Arc<MemberDevice>) {
     }
 }
 
+/// A command that ended, as its member's books want to know it.
+pub(crate) struct Ended {
+    /// What it did.
+    pub(crate) op: CommandOp,
+    /// How it was read, if it was.
+    pub(crate) read: ReadDone,
+}
+
+impl Ended {
+    fn of(cmd: &Cmd, status: Status) -> Self {
+        let sub = &cmd.ctx;
+        Self {
+            op: sub.io.op,
+            read: ReadDone {
+                class: sub.class,
+                retries: sub.retries,
+                // CAST: A command is shorter than 4 GiB.
+                blocks: sub.io.len.div_ceil(4096) as u32,
+                queued: Micros::new(sub.queued_us),
+                dispatched: Micros::new(sub.dispatched_us),
+                end: match status.is_ok() {
+                    true => End::Good,
+                    false => End::Bad { good: 0 },
+                },
+            },
+        }
+    }
+}
+
 impl CommandContext for Sub {
     fn done(mut cmd: Cmd, mut status: Status) {
         let (Some(array), Some(member)) = (cmd.ctx.array.take(), cmd.ctx.member.take()) else {
@@ -111,8 +150,9 @@ impl CommandContext for Sub {
             }
         }
         member.completed(&array, &cmd, status);
+        let ended = Ended::of(&cmd, status);
         let orphan = array.returned(cmd, status);
-        member.left_device(&array, orphan);
+        member.left_device(&array, &ended, orphan);
         member.leave(&array);
     }
 }

@@ -136,6 +136,15 @@ impl Limits {
     };
 }
 
+impl Limits {
+    /// The longest patience that was set.
+    pub const fn longest(&self) -> Micros {
+        match self.max {
+            Longest::Auto(max) | Longest::Fixed(max) => max,
+        }
+    }
+}
+
 /// How long to wait for a member, given the tails of the *other* members: twice the time that 1% of
 /// their reads exceed, the mean of theirs, within limits. As long as allowed while none is known.
 pub fn patience(others: impl Iterator<Item = Option<Tail>>, limits: &Limits) -> Micros {
@@ -176,6 +185,11 @@ impl Budget {
             percent,
             hundredths: Self::CAP * 100,
         }
+    }
+
+    /// The share.
+    pub const fn percent(&self) -> u32 {
+        self.percent
     }
 
     /// Changes the share.

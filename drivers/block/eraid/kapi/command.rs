@@ -74,6 +74,13 @@ impl CommandFlags {
     /// It is background work.
     pub(crate) const BACKGROUND: Self = Self(sys::ERAID_CONST_REQ_BACKGROUND);
 
+    /// The device is to fail rather than to retry, and nobody repeats it on another path of the
+    /// device: whoever asks has other ways to the data.
+    pub(crate) const FAILFAST: Self =
+        Self(sys::ERAID_CONST_REQ_FAILFAST_DEV | sys::ERAID_CONST_REQ_FAILFAST_TRANSPORT);
+    /// It is not merged with others: they would fail with it.
+    pub(crate) const NOMERGE: Self = Self(sys::ERAID_CONST_REQ_NOMERGE);
+
     /// It ends with [`Status::AGAIN`] instead of waiting for anything before the device has it, or
     /// with [`Status::NOTSUPP`] if the device cannot promise that; see
     /// [`MemberDevice::nowait_sectors`].

@@ -12,7 +12,11 @@ use kernel::{
         c_char,
         c_int, //
     },
-    prelude::*, //
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    },
 };
 
 use super::{
@@ -22,32 +26,53 @@ use super::{
 
 /// How an array reads when nothing is known to be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub(crate) enum ReadPolicy {
+    /// Each request in the way that is expected to be best.
+    Auto,
     /// The wanted members only, with their own retries.
     Normal,
+    /// The wanted members without retries; others are asked after an error.
+    Failfast,
+    /// All members without retries, those that are not wanted at low priority.
+    Proactive,
 }
 
 impl ReadPolicy {
+    const ALL: [Self; 4] = [Self::Auto, Self::Normal, Self::Failfast, Self::Proactive];
+
     /// Parses a written policy; one trailing newline is allowed.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` for a policy that this version lacks, `EINVAL` for anything else.
+    /// `EINVAL` for anything that is none.
     pub(crate) fn parse(text: &[u8]) -> Result<Self> {
-        match text.strip_suffix(b"\n").unwrap_or(text) {
-            b"normal" => Ok(Self::Normal),
-            b"auto" | b"failfast" | b"proactive" => Err(EOPNOTSUPP),
-            _ => Err(EINVAL),
-        }
+        let name = text.strip_suffix(b"\n").unwrap_or(text);
+        let mut all = Self::ALL.into_iter();
+        all.find(|policy| policy.as_str().as_bytes() == name)
+            .ok_or(EINVAL)
+    }
+
+    /// The policy of this number, as `as u32` gives it; the first one for any other.
+    pub(crate) fn from_number(number: u32) -> Self {
+        let mut all = Self::ALL.into_iter();
+        all.find(|policy| *policy as u32 == number)
+            .unwrap_or(Self::Auto)
     }
 
     /// The policy as it is written.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
+            Self::Auto => "auto",
             Self::Normal => "normal",
+            Self::Failfast => "failfast",
+            Self::Proactive => "proactive",
         }
     }
 }
+
+/// The value of the module parameter `read_policy`.
+static READ_POLICY: Atomic<u32> = Atomic::new(ReadPolicy::Normal as u32);
 
 /// Module parameter `devices_handle_discard_safely`: whether what members return for discarded blocks
 /// is the same each time. Any context.
@@ -58,7 +83,7 @@ pub(crate) fn discards_are_safe() -> bool {
 
 /// The read policy of new arrays: module parameter `read_policy`.
 pub(crate) fn default_read_policy() -> ReadPolicy {
-    ReadPolicy::Normal
+    ReadPolicy::from_number(READ_POLICY.load(Relaxed))
 }
 
 /// Sets `read_policy`.
@@ -77,8 +102,9 @@ unsafe extern "C" fn eraid_read_policy_set(
         }
         // SAFETY: By the function's requirements.
         let text = unsafe { CStr::from_char_ptr(val) };
-        // There is nothing to remember while there is but one policy.
-        ReadPolicy::parse(text.to_bytes()).map(|_| 0)
+        let policy = ReadPolicy::parse(text.to_bytes())?;
+        READ_POLICY.store(policy as u32, Relaxed);
+        Ok(0)
     })
 }
 

@@ -18,7 +18,7 @@ static const struct kernel_param_ops eraid_read_policy_ops = {
 };
 
 module_param_cb(read_policy, &eraid_read_policy_ops, NULL, 0644);
-MODULE_PARM_DESC(read_policy, "Read policy of new arrays (normal)");
+MODULE_PARM_DESC(read_policy, "Read policy of new arrays (auto, normal, failfast, proactive)");
 
 static bool devices_handle_discard_safely;
 module_param(devices_handle_discard_safely, bool, 0644);
