@@ -100,6 +100,34 @@ flush_error() {
 	teardown "$id"
 }
 
+# Parity of what was never written vouches for nothing. A write beside a block that
+# cannot be read writes that anew, too, and all else its member has stays as good as
+# it was.
+written_anew() { # LEVEL MEMBERS
+	local id=anew_r$1 offset
+	rm -f "$LOG"
+	null_members "$2" $MB
+	wrap_members
+	must array_create err level="$1" chunk=64K
+	# The first stripe has data on both: here garbage, which parity knows nothing of.
+	offset=$(<"$A/rd1/offset")
+	must dd if=/dev/urandom of=/dev/m1 bs=64K count=1 seek=$((offset * 512)) oflag=direct,seek_bytes status=none
+	dm_change d1 "$(fail_table /dev/m1 error_reads "$offset" 128)"
+	data_on 2
+	echo 1 >$TRACE/events/eraid/eraid_write/enable
+	t_run "${id}_write" "$EXERCISE" write "$NODE" --log "$LOG" --seed "$SEED" --count 1 --min-size 4K --max-size 4K \
+		--offset "$START" --length 4K
+	echo 0 >$TRACE/events/eraid/eraid_write/enable
+	t_run "${id}_rebuilt" grep -q 'eraid_write: .* kind=rebuild ' $TRACE/trace
+	echo >$TRACE/trace
+	t_is "$(<"$A/unsynced_regions")" 0 "${id}_nobody_is_stale"
+	dm_change d1 "$(linear_table /dev/m1)"
+	t_run "${id}_verify" verify
+	member_fail "${MEMBERS[2]}"
+	t_run "${id}_verify_decoded" verify
+	teardown "$id"
+}
+
 # Of the members that a write could do without one cannot be read and one cannot
 # be written, which is one too many: the write fails, and nothing else is lost.
 one_too_many() {
@@ -184,6 +212,8 @@ flush_and_fua 6 5
 read_errors 5 4
 read_errors 6 5
 read_errors 1 2
+written_anew 5 4
+written_anew 6 5
 one_too_many
 read_error_r0
 write_errors 5 4

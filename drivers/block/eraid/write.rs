@@ -439,7 +439,7 @@ impl StripeWrite {
             let Some(writes) = &cx.columns.writes else {
                 continue;
             };
-            let rows = new_rows(&cx.array.geometry, &writes.batch, slot);
+            let rows = new_rows(&cx.array.geometry, &writes.batch, plan, slot);
             self.prepare(cx, slot, CommandOp::Write, rows);
         }
         cx.keep_only(plan.write);
@@ -551,7 +551,7 @@ impl StripeWrite {
             self.keep(cx, plan.write, |cx, slot| {
                 let writes = cx.columns.writes.as_ref();
                 writes.map_or(Rows::NONE, |writes| {
-                    new_rows(&cx.array.geometry, &writes.batch, slot)
+                    new_rows(&cx.array.geometry, &writes.batch, plan, slot)
                 })
             });
         } else if let Some(kept) = cx.columns.kept.take() {
@@ -570,10 +570,10 @@ impl StripeWrite {
     }
 
     /// Whether more members lack the write, or something else in the region, than redundancy can do
-    /// without.
+    /// without. Who could not be read before has to prove itself first.
     fn are_too_many(&self, cx: &Context<'_>, plan: &WritePlan) -> bool {
         let lacking = cx.array.lacking(self.stripe).union(self.unusable);
-        let lacking = lacking.union(plan.missed).union(cx.errors);
+        let lacking = lacking.union(plan.repair).union(cx.errors);
         lacking.len() > u32::from(cx.array.geometry.parity())
     }
 

@@ -55,9 +55,12 @@ pub struct WritePlan {
     pub decode: SlotSet,
     /// Slots to write.
     pub write: SlotSet,
+    /// Those of them that are written although the batch does not, as they were decoded: see
+    /// [`plan_write`].
+    pub repair: SlotSet,
     /// Slots that are stale in this region from this write on, because they should have been
     /// written and cannot be, or because they cannot be vouched for any more: see
-    /// [`plan_write`]. To be durable before the write is acknowledged.
+    /// [`plan_write`]. None that is usable. To be durable before the write is acknowledged.
     pub missed: SlotSet,
 }
 
@@ -89,8 +92,8 @@ pub struct Conditions {
 /// `Modify` and `Rebuild` trust the old parity. Where it may never have matched the data (region
 /// not filled) they are used only when a member is missing or unreadable and nothing else works,
 /// `Modify` with one parity, `Rebuild` with two, which it makes agree. That is right as long as the
-/// missing member's block is what parity says it is, so the member becomes stale: it must be
-/// rebuilt before it is used again. While parity is known not to match (`need_sync`) nothing is
+/// block that is not read is what parity says it is. So one that cannot be read is decoded, and
+/// written along; a missing member becomes stale: it must be rebuilt before it is used again. While parity is known not to match (`need_sync`) nothing is
 /// decoded, and what `Modify` does to parity the resync does again from the data.
 ///
 /// # Errors
@@ -151,12 +154,13 @@ where
     }
 }
 
-/// The rows in which a batch writes `slot`: where parity is, all of the hull.
-pub fn new_rows<S>(geom: &Geometry, batch: &Batch<S>, slot: Slot) -> Rows
+/// The rows in which a plan writes `slot`: where parity is, and what is repaired, all of the hull.
+pub fn new_rows<S>(geom: &Geometry, batch: &Batch<S>, plan: &WritePlan, slot: Slot) -> Rows
 where
     S: AsRef<[Rows]> + AsMut<[Rows]>,
 {
     match geom.role(batch.stripe(), slot) {
+        Role::Data(_) if plan.repair.contains(slot) => batch.hull(),
         Role::Data(column) => batch.cover(column),
         Role::P | Role::Q | Role::Copy => batch.hull(),
     }
@@ -170,6 +174,7 @@ fn without_old(kind: WriteKind, targets: SlotSet, view: &View) -> WritePlan {
         old: SlotSet::EMPTY,
         decode: SlotSet::EMPTY,
         write: targets.intersect(view.usable),
+        repair: SlotSet::EMPTY,
         missed: targets.minus(view.usable),
     }
 }
@@ -246,9 +251,11 @@ where
     let old = written.union(parity.intersect(view.usable));
     let others = batch.slots(geom, |cover| batch.unwritten(cover));
     let blind = others.minus(view.readable());
-    // Unless something is missing, reconstructing makes parity right.
-    let trusted =
-        is_vouched(view) || !blind.is_empty() && (view.region.need_sync || geom.parity() == 1);
+    // Unless somebody is missing, reconstructing makes parity right, or rebuilding does.
+    let missing = !blind.is_empty() && blind.intersect(view.usable).is_empty();
+    let trusted = is_vouched(view)
+        || !blind.is_empty() && view.region.need_sync
+        || missing && geom.parity() == 1;
     let possible = given.can_modify && trusted && old.is_subset(view.readable());
     possible.then_some(WritePlan {
         kind: WriteKind::Modify,
@@ -278,12 +285,15 @@ where
     }
     let parity = choose_parity(geom, batch.stripe(), decode.len(), from, from)?;
     let others = batch.slots(geom, |cover| batch.unwritten(cover));
+    let doubtful = unvouched(decode.intersect(others), view);
+    let repair = doubtful.intersect(view.usable);
     Some(WritePlan {
         kind: WriteKind::Rebuild,
         old: data.intersect(from).union(parity),
         decode,
-        missed: base.missed.union(unvouched(decode.intersect(others), view)),
-        ..base
+        write: base.write.union(repair),
+        repair,
+        missed: base.missed.union(doubtful.minus(repair)),
     })
 }
 

@@ -366,10 +366,16 @@ impl Array {
             .iter()
             .filter(|slot| match self.role(stripe, *slot) {
                 Role::Copy => true,
-                _ => is_in(new_rows(&self.geom, batch, *slot)),
+                _ => is_in(new_rows(&self.geom, batch, plan, *slot)),
             });
         let blocks = written.map(|slot| match self.role(stripe, slot) {
-            Role::Data(column) => (slot, new[usize::from(column)].unwrap()),
+            Role::Data(column) => match new[usize::from(column)] {
+                Some(new) => (slot, new),
+                None => {
+                    assert!(plan.repair.contains(slot));
+                    (slot, whole()[usize::from(column)])
+                }
+            },
             Role::Copy => (slot, new[0].unwrap()),
             Role::P | Role::Q => (slot, parity(slot)),
         });

@@ -360,7 +360,9 @@ fn allowed(geom: &Geometry, stripe: StripeNo, touched: SlotSet, view: &View) -> 
     }
     let old = touched.union(live);
     let one = parity.len() == 1 || view.region.need_sync;
-    if old.is_subset(readable) && (vouched || (!blind.is_empty() && one)) {
+    // What cannot be read can be written anew.
+    let missing = view.region.need_sync || blind.intersect(view.usable).is_empty();
+    if old.is_subset(readable) && (vouched || (!blind.is_empty() && one && missing)) {
         ways.push((WriteKind::Modify, old, none, stale(blind)));
     }
     let bearable = |way: &Way| {
@@ -378,7 +380,7 @@ fn allowed(geom: &Geometry, stripe: StripeNo, touched: SlotSet, view: &View) -> 
         for p in subsets(geom.members()).filter(|set| set.is_subset(parity)) {
             let fetch = read.union(p);
             if fetch.is_subset(readable) && p.len() == decode.len() && trusted {
-                let blind = decode.intersect(others);
+                let blind = decode.intersect(others).minus(view.usable);
                 ways.push((WriteKind::Rebuild, fetch, decode, stale(blind)));
             }
         }
@@ -397,7 +399,13 @@ fn check_write(geom: &Geometry, stripe: StripeNo, first: u8, last: u8, view: &Vi
         return;
     };
     let targets = touched.union(parity);
-    assert_eq!(plan.write, targets.intersect(view.usable));
+    let vouched = view.region.init == Init::Full || view.region.need_sync;
+    let repair = match plan.kind {
+        WriteKind::Rebuild if !vouched => plan.decode.minus(touched).intersect(view.usable),
+        _ => SlotSet::EMPTY,
+    };
+    assert_eq!(plan.repair, repair);
+    assert_eq!(plan.write, targets.intersect(view.usable).union(repair));
     let stale = plan.missed.minus(targets.minus(view.usable));
     assert_eq!(plan.missed.minus(stale), targets.minus(view.usable));
     let way = ways.iter().find(|way| {
@@ -520,25 +528,16 @@ fn plan_beside_a_bad_block(region: Region) -> Result<WritePlan, Lost> {
 }
 
 #[test]
-fn nobody_is_made_stale_where_another_one_is_caught_up() {
+fn a_block_that_nobody_vouches_for_is_written_anew() {
     let bad = SlotSet::single(geometry(Level::Raid5, 4).slot_of_data(StripeNo::new(0), 2));
     let partial = Region {
         init: Init::Partial,
         ..Region::NEW
     };
     let plan = plan_beside_a_bad_block(partial).unwrap();
-    assert_eq!((plan.kind, plan.missed), (WriteKind::Modify, bad));
-    // The recovery of another one has passed this stripe, and not yet all others.
-    let region = Region {
-        stale: SlotSet::single(geometry(Level::Raid5, 4).slot_of_data(StripeNo::new(0), 1)),
-        ..partial
-    };
-    assert_eq!(plan_beside_a_bad_block(region), Err(Lost));
-    let region = Region {
-        stale: bad,
-        ..partial
-    };
-    assert!(plan_beside_a_bad_block(region).is_ok(), "it is that one");
+    assert_eq!((plan.kind, plan.repair), (WriteKind::Rebuild, bad));
+    assert!(plan.missed.is_empty(), "all else it has is as good as ever");
+    assert!(bad.is_subset(plan.write));
 }
 
 #[test]
@@ -546,10 +545,8 @@ fn parity_that_was_resynced_is_vouched_for() {
     assert_eq!(Region::UNKNOWN.resynced(), Region::CLEAN);
     assert_eq!(Region::NEW.resynced(), Region::NEW, "nothing was written");
     let plan = plan_beside_a_bad_block(Region::UNKNOWN.resynced()).unwrap();
-    assert_eq!(
-        (plan.kind, plan.missed),
-        (WriteKind::Modify, SlotSet::EMPTY)
-    );
+    assert_eq!(plan.kind, WriteKind::Modify);
+    assert!(plan.missed.union(plan.repair).is_empty());
 }
 
 #[test]
