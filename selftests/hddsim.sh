@@ -200,6 +200,37 @@ failures() {
 	remove h4
 }
 
+# merged NAME WORDS LIMIT: reads of two good blocks, a bad one and two behind it,
+# sent together, reach the drive as one command and end as WORDS say.
+merged() {
+	local before
+	before=$(counter h4 reads)
+	t_is "$(io together /dev/h4 "$BAD_BLOCK" 2 5 "$3")" "$2 " "$1"
+	t_is $(($(counter h4 reads) - before)) 1 "$1_are_one_command"
+}
+
+# What the block layer has merged ends in parts, as sd ends it with sense data, or as
+# a whole, as NVMe does. The bad block is none of those that the buffer holds.
+merging() {
+	local scheduler good='good good good good good' part='good good ENODATA ENODATA ENODATA'
+	create name=h4 size=1G seed="$SEED" fail_ppm=50000 fail_mode=persistent
+	BAD_BLOCK=$(io scan /dev/h4 300 1 | awk '{ for (i = 2; i < NF; i++)
+		if ($i > $(i - 1) + 2 && $(i + 1) > $i + 2) { print $i; exit } }')
+	t_note "bad block $BAD_BLOCK"
+	for scheduler in none mq-deadline; do
+		echo $scheduler >/sys/block/h4/queue/scheduler
+		set_to h4 sense_info 1
+		merged "${scheduler}_retries_off" "$part" 1
+		merged "${scheduler}_retries_on" "$good" 0
+		set_to h4 sense_info 0
+		merged "${scheduler}_without_sense" 'ENODATA ENODATA ENODATA ENODATA ENODATA' 1
+	done
+	set_to h4 sense_info 1
+	io rewrite /dev/h4 "$BAD_BLOCK"
+	merged retries_off_and_rewritten "$good" 1
+	remove h4
+}
+
 slowness() {
 	local pid
 	create name=h5 seed="$SEED"
@@ -338,6 +369,7 @@ data
 if is_tt; then timing; fi
 if [ "$ERAID_FLAVOUR" != stock ]; then
 	failures
+	merging
 	slowness
 	power_loss
 fi

@@ -9,6 +9,9 @@
   hddsim_io.py scan DEV BLOCKS [LIMIT]  reads the first blocks one by one: the numbers of those that
                                         fail with ENODATA; with a duration limit as hint
   hddsim_io.py rewrite DEV BLOCK...     writes blocks with what they hold, zeros
+  hddsim_io.py together DEV BLOCK BEFORE COUNT [LIMIT]  writes the BEFORE blocks ahead of a block, then
+                                        reads COUNT blocks from the first of them, all submitted at
+                                        once, each by itself: how each of them ended
   hddsim_io.py prepare DEV LOG SEED DELAY_MS  writes that are flushed, durable ones, and others with
                                         this delay_ms
   hddsim_io.py check DEV LOG [kept]     compares with what was written, as after a loss of power,
@@ -87,12 +90,23 @@ def same(first, second):
         sys.exit(f"{len(off)} of {len(pairs)} times differ, by up to {max(off)} ns")
 
 
-def scan(dev, blocks, limit):
+def system_call(number, *arguments):
+    result = LIBC.syscall(number, *arguments)
+    if result < 0:
+        raise OSError(ctypes.get_errno(), f"system call {number}")
+    return result
+
+
+def limit_duration(limit):
+    """Gives all reads of this process a duration limit as hint; none for 0."""
     if limit:
         # IOPRIO_PRIO_VALUE_HINT(IOPRIO_CLASS_BE, 4, limit) for this process
         ioprio_set, who_process = 251, 1
-        if LIBC.syscall(ioprio_set, who_process, 0, 2 << 13 | limit << 3 | 4) != 0:
-            raise OSError(ctypes.get_errno(), "ioprio_set")
+        system_call(ioprio_set, who_process, 0, 2 << 13 | limit << 3 | 4)
+
+
+def scan(dev, blocks, limit):
+    limit_duration(limit)
     fd = open_direct(dev, os.O_RDONLY)
     memory = buffer(bytes(BLOCK))
     bad = []
@@ -110,6 +124,71 @@ def rewrite(dev, blocks):
     fd = open_direct(dev, os.O_RDWR)
     for block in blocks:
         os.pwritev(fd, [buffer(bytes(BLOCK))], block * BLOCK)
+
+
+class Iocb(ctypes.Structure):
+    """struct iocb of <linux/aio_abi.h> on little-endian machines, as far as reads need it."""
+
+    _fields_ = [
+        ("data", ctypes.c_uint64),
+        ("key", ctypes.c_uint32),
+        ("rw_flags", ctypes.c_int32),
+        ("opcode", ctypes.c_uint16),
+        ("reqprio", ctypes.c_int16),
+        ("fd", ctypes.c_uint32),
+        ("buf", ctypes.c_uint64),
+        ("nbytes", ctypes.c_uint64),
+        ("offset", ctypes.c_int64),
+        ("unused", ctypes.c_uint64 * 2),
+    ]
+
+
+class IoEvent(ctypes.Structure):
+    """struct io_event of <linux/aio_abi.h>."""
+
+    _fields_ = [
+        ("data", ctypes.c_uint64),
+        ("obj", ctypes.c_uint64),
+        ("res", ctypes.c_int64),
+        ("res2", ctypes.c_int64),
+    ]
+
+
+def read_together(fd, memory, first, count):
+    """Reads blocks by a request each, of one io_submit() and so under one plug; their results."""
+    io_setup, io_getevents, io_submit, pread = 206, 208, 209, 0
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    blocks = (Iocb * count)()
+    pointers = (ctypes.c_void_p * count)()
+    for index, block in enumerate(blocks):
+        block.data, block.opcode, block.fd = index, pread, fd
+        block.buf, block.nbytes = start + index * BLOCK, BLOCK
+        block.offset = (first + index) * BLOCK
+        pointers[index] = ctypes.addressof(block)
+    context = ctypes.c_ulong()
+    system_call(io_setup, count, ctypes.byref(context))
+    if system_call(io_submit, context, count, pointers) != count:
+        sys.exit("not all reads were taken")
+    events = (IoEvent * count)()
+    system_call(io_getevents, context, count, count, events, None)
+    results = {event.data: event.res for event in events}
+    return [results[index] for index in range(count)]
+
+
+def together(dev, block, before, count, limit):
+    limit_duration(limit)
+    fd = open_direct(dev, os.O_RDWR)
+    first = block - before
+    written = content(block, before * BLOCK // SECTOR)
+    os.pwritev(fd, [buffer(written)], first * BLOCK)
+    memory = buffer(b"\xff" * (count * BLOCK))
+    expected = written + bytes((count - before) * BLOCK)
+    for index, result in enumerate(read_together(fd, memory, first, count)):
+        part = slice(index * BLOCK, (index + 1) * BLOCK)
+        if result < 0:
+            print(errno.errorcode[-result], end=" ")
+        else:
+            print("good" if memory[part] == expected[part] else "wrong", end=" ")
 
 
 def content(stamp, sectors):
@@ -184,6 +263,8 @@ def main():
         scan(dev, int(rest[0]), int(rest[1]) if len(rest) > 1 else 0)
     elif what == "rewrite":
         rewrite(dev, [int(block) for block in rest])
+    elif what == "together":
+        together(dev, *map(int, rest[:3]), int(rest[3]) if len(rest) > 3 else 0)
     elif what == "prepare":
         prepare(dev, rest[0], int(rest[1]), int(rest[2]))
     elif what == "check":
