@@ -24,6 +24,7 @@ mod request;
 mod tests;
 mod trace;
 
+use crate::arrivals::{Arrivals, Shape};
 use crate::pattern::{Pattern, PatternArgs};
 use crate::recorder::{Outputs, Recorder};
 use crate::request::Request;
@@ -66,6 +67,9 @@ struct PoissonArgs {
     /// Mean time between two requests: 8ms, 100us, 400s.
     #[arg(long, value_parser = Nanos::parse)]
     every: Nanos,
+    /// How the rate of arrivals changes around its mean.
+    #[arg(long, value_enum, default_value_t)]
+    shape: Shape,
     /// Requests in all.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
@@ -134,7 +138,7 @@ fn poisson(args: &PoissonArgs) -> io::Result<bool> {
     let mut recorder = args.common.recorder(args.count)?;
     let depth = args.count.min(MAX_IN_FLIGHT.into()) as u32;
     let mut queue = linux::Aio::new(&device, depth, pattern.longest())?;
-    let arrivals = arrivals::Poisson::new(args.pattern.seed, args.every);
+    let arrivals = Arrivals::new(args.pattern.seed, args.every, args.shape);
     let requests = arrivals
         .take(args.count as usize)
         .map(|due| pattern.next(due));

@@ -19,11 +19,14 @@ pub struct PatternArgs {
     /// Bytes in a request.
     #[arg(long, default_value = "4K", value_parser = parse)]
     pub size: u64,
+    /// Requests of different sizes: of 1, 2, ... times `size` up to this, all equally likely.
+    #[arg(long, value_parser = parse)]
+    pub up_to: Option<u64>,
     /// Requests begin at multiples of this many bytes; the size unless given.
     #[arg(long, value_parser = parse)]
     pub align: Option<u64>,
     /// One right behind the other from the start, and again, instead of anywhere.
-    #[arg(long, conflicts_with = "align")]
+    #[arg(long, conflicts_with_all = ["align", "up_to"])]
     pub sequential: bool,
     /// Writes among 100 requests; they destroy what the device holds.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
@@ -51,7 +54,10 @@ pub struct Pattern {
     start: u64,
     places: u64,
     align: u64,
+    /// Bytes in the shortest request; the others are multiples of it.
     length: u32,
+    /// How many lengths there are.
+    lengths: u32,
     write_percent: u32,
     /// What writes are.
     write: Op,
@@ -71,11 +77,17 @@ impl Pattern {
         let bad = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         let (start, length) = args.part.on(size, block)?;
         let align = args.align.unwrap_or(args.size);
-        if args.size == 0 || args.size > length.min(MAX_SIZE) {
+        let longest = args.up_to.unwrap_or(args.size);
+        for size in [args.size, longest] {
+            let most = length.min(MAX_SIZE);
+            if size == 0 || size > most {
+                return bad(format!("size {size} is not between 1 and {most}"));
+            }
+        }
+        if longest % args.size != 0 {
             return bad(format!(
-                "size {} is not between 1 and {}",
-                args.size,
-                length.min(MAX_SIZE)
+                "{longest} is not a multiple of the size {}",
+                args.size
             ));
         }
         if args.size % block != 0 || align % block != 0 || align == 0 {
@@ -87,10 +99,11 @@ impl Pattern {
         Ok(Pattern {
             rng: Rng::new(&[args.seed, STREAM]),
             start,
-            places: (length - args.size) / align + 1,
+            places: (length - longest) / align + 1,
             align,
             // At most MAX_SIZE.
             length: args.size as u32,
+            lengths: (longest / args.size) as u32,
             write_percent: args.write_percent,
             write: if args.fsync {
                 Op::SyncedWrite
@@ -103,7 +116,7 @@ impl Pattern {
 
     /// Bytes in the longest request.
     pub fn longest(&self) -> u32 {
-        self.length
+        self.length * self.lengths
     }
 
     /// The next request.
@@ -121,11 +134,16 @@ impl Pattern {
         } else {
             Op::Read
         };
+        let times = match self.lengths {
+            1 => 1,
+            // Below `lengths`.
+            lengths => self.rng.below(lengths.into()) as u32 + 1,
+        };
         Request {
             due,
             op,
             offset: self.start + place * self.align,
-            length: self.length,
+            length: self.length * times,
         }
     }
 }
@@ -139,6 +157,7 @@ mod tests {
     fn args(size: u64, align: u64) -> PatternArgs {
         PatternArgs {
             size,
+            up_to: None,
             align: Some(align),
             sequential: false,
             write_percent: 0,
@@ -191,6 +210,29 @@ mod tests {
         args.write_percent = 100;
         let mut pattern = Pattern::on(&args, SIZE, 4096).unwrap();
         assert_eq!(pattern.next(Nanos(0)).op, Op::SyncedWrite);
+    }
+
+    #[test]
+    fn all_sizes_are_equally_likely() {
+        let mut args = args(8 << 10, 4 << 10);
+        args.up_to = Some(80 << 10);
+        let mut pattern = Pattern::on(&args, SIZE, 4096).unwrap();
+        assert_eq!(pattern.longest(), 80 << 10);
+        let mut seen = [0; 11];
+        for _ in 0..20_000 {
+            let request = pattern.next(Nanos(0));
+            assert!(request.check(SIZE, 4096).is_ok(), "{request:?}");
+            seen[request.length as usize >> 13] += 1;
+        }
+        // 2000 each, standard deviation 42.
+        assert!(
+            seen[1..].iter().all(|n| (1_800..2_200).contains(n)),
+            "{seen:?}"
+        );
+        for bad in [0, 12 << 10, 2 << 20] {
+            args.up_to = Some(bad);
+            assert!(Pattern::on(&args, SIZE, 4096).is_err(), "{bad}");
+        }
     }
 
     #[test]

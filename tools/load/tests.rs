@@ -272,6 +272,7 @@ fn system_calls_read_and_write_a_file() {
     let device = Device::open(&file.0, write).unwrap();
     let args = PatternArgs {
         size: 8192,
+        up_to: None,
         align: Some(4096),
         sequential: false,
         write_percent: 50,
