@@ -3,7 +3,15 @@
 #
 # One cell of a benchmark, in a guest of its own: six model drives, an array
 # (STACK: md or eraid), one load. CELL is a line of a .cells file, which says
-# what the words mean. Prints KEY=VALUE lines, then the histogram of latencies.
+# what the words mean, or of "eraid-report failslow-boots", which has besides
+#
+#   drives       how many there are
+#   up_to        the largest size: 1, 2, ... times the size
+#   shape        bursty or day: how the rate of arrivals changes
+#   array.FILE   what is written to a file of eRAID's sysfs directory
+#   may_fail     1: that md throws out a drive, or does not end, is a result
+#
+# Prints KEY=VALUE lines, then the histogram of latencies.
 set -u
 # shellcheck source=head.sh
 . /lab/repo/scripts/bench/head.sh
@@ -53,6 +61,26 @@ eraid_create() {
 eraid_check() {
 	quiet && attr_is degraded 0 ||
 		t_bail "sync_action is $(attr sync_action), degraded $(attr degraded)"
+}
+
+md_degraded() { cat /sys/block/md0/md/degraded; }
+eraid_degraded() { attr degraded; }
+
+# What eRAID has counted of its reads: "FILE NUMBER" lines. md counts nothing.
+eraid_counters() {
+	local file
+	for file in "$A"/reads_*; do
+		[ ! -e "$file" ] || echo "${file##*/} $(<"$file")"
+	done
+}
+md_counters() { :; }
+
+md_set() { :; }
+eraid_set() {
+	local key
+	for key in "${!SET[@]}"; do
+		case $key in array.*) must store "$A/${key#array.}" "${SET[$key]}" ;; esac
+	done
 }
 
 eraid_fail() {
@@ -111,11 +139,13 @@ for word in ${CELL#* }; do SET[${word%%=*}]=${word#*=}; done
 LEVEL=${SET[level]:-5} CHUNK=${SET[chunk]:-8K} STATE=${SET[state]:-full}
 DRIVES=6
 [ "$LEVEL" = 5 ] || DRIVES=8
+DRIVES=${SET[drives]:-$DRIVES}
 # Every medium error prints a line.
 dmesg -n 1
 drives_create
 ${STACK}_create
 if [ -n "${SET[fail]:-}" ]; then "${STACK}_fail" "${MEMBERS[CHOSEN]}"; fi
+"${STACK}_set"
 # md and eRAID write their metadata some time after they start.
 sleep 5
 [ "$STATE" != partial ] || first_pass
@@ -128,16 +158,18 @@ if [ -n "${SET[sequential]:-}" ]; then
 else
 	load+=(--align "${SET[align]:-${SET[size]}}")
 fi
+[ -z "${SET[up_to]:-}" ] || load+=(--up-to "${SET[up_to]}")
 [ -z "${SET[write_percent]:-}" ] || load+=(--write-percent "${SET[write_percent]}")
 [ -z "${SET[fsync]:-}" ] || load+=(--fsync)
 if [ -n "${SET[in_flight]:-}" ]; then
 	load=(closed "${load[@]}" --in-flight "${SET[in_flight]}")
 else
-	load=(poisson "${load[@]}" --every "${SET[every]}")
+	load=(poisson "${load[@]}" --every "${SET[every]}" --shape "${SET[shape]:-steady}")
 fi
 if [ -n "${SET[stall]:-}" ]; then
 	(sleep "${SET[stall]%:*}" && echo "${SET[stall]#*:}" >"/sys/block/h$CHOSEN/hddsim/stall_ms") &
 fi
+"${STACK}_counters" >"$WORK/counters"
 echo "cell=${CELL%% *} array=$STACK drive_seed=$SEED kernel=$(uname -r)" \
 	"drives=$(cat /sys/block/h*/hddsim/params_hash | sha256sum | cut -c 1-16)"
 "$ERAID_TOOLS/eraid-load" "${load[@]}" 2>&1
@@ -147,5 +179,8 @@ status=$?
 for ((i = 0; i < DRIVES; i++)); do
 	echo "h$i=$(tr ' \n' '=,' <"/sys/block/h$i/hddsim/counters")"
 done
-[ -n "${SET[fail]:-}" ] || "${STACK}_check"
+# Since the load began.
+"${STACK}_counters" | awk 'NR == FNR { before[$1] = $2; next } { print $1 "=" $2 - before[$1] }' "$WORK/counters" -
+echo "degraded=$("${STACK}_degraded")"
+[ -n "${SET[fail]:-}${SET[may_fail]:-}" ] || "${STACK}_check"
 cat "$WORK/histogram"

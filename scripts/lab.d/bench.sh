@@ -1,16 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# lab bench: the benchmarks. Those in simulated time are here, each cell in a
-# guest of its own; bench-overhead.sh has the one in real time.
+# lab bench: the benchmarks. What those in simulated time have in common is here,
+# each cell in a guest of its own; bench-failslow.sh has what is special about
+# drives that fail slowly, bench-overhead.sh the one in real time.
 #
 # The command is called by name; the other parts set what is used here.
 # shellcheck disable=SC2317,SC2154,SC2034
 
-readonly BENCHES=(baseline writes overhead)
+readonly BENCHES=(baseline writes failslow overhead)
 
 # Wall time in which a cell must be done, seconds.
 readonly CELL_SECONDS=300
+# The same where that it is not done is a result.
+readonly MAY_FAIL_SECONDS=120
+
+bench_about() { # NAME
+	cat "$REPO/scripts/bench/$1".*s "$LAB_DIR/lab.d/bench-$1.sh" 2>/dev/null | sed -n 's/^# About: //p'
+}
 
 report_build() {
 	in_root_cargo cargo build -p eraid-report >"$LOG/report-build.log" 2>&1 </dev/null ||
@@ -64,10 +71,16 @@ bench_guest() {
 
 # cell_run LINE ARRAY FILE: one boot; its output becomes FILE.
 cell_run() {
-	local start=$SECONDS
-	ERAID_GUEST_MEM=$(cell_memory "$1") bench_guest tt cell.sh "$3" "$CELL_SECONDS" \
+	local start=$SECONDS most=$CELL_SECONDS
+	! may_fail "$1" || most=$MAY_FAIL_SECONDS
+	ERAID_GUEST_MEM=$(cell_memory "$1") bench_guest tt cell.sh "$3" "$most" \
 		"CELL=$1" "STACK=$2" "SEED=$BENCH_SEED" || return 1
 	cell_say "$3" $((SECONDS - start))
+}
+
+may_fail() { # LINE
+	case " $1 " in *' may_fail=1 '*) return 0 ;; esac
+	return 1
 }
 
 # What the guest gets, MiB: what is written stays in its memory.
@@ -94,8 +107,8 @@ cell_say() { # FILE SECONDS
 		}' "$1" >&3
 }
 
-# What there is to do, a boot each: "FILE ARRAY LINE"; the cells' lines on standard
-# input.
+# What there is to do, a boot each: "FILE ARRAY LINE", which RAW/boots then holds;
+# the cells' lines on standard input.
 cell_boots() {
 	local line name array
 	while IFS= read -r line; do
@@ -115,9 +128,9 @@ cell_slots() { # RAW
 	while IFS= read -r line; do
 		mb=$(cell_memory "$line")
 		[ "$mb" -le $most ] || most=$mb
-	done <"$1/cells"
+	done <"$1/boots"
 	free=$(awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo)
-	slots=$(nproc)
+	slots=${ERAID_JOBS:-$(nproc)}
 	if [ $((free / most)) -lt "$slots" ]; then
 		slots=$((free / most > 0 ? free / most : 1))
 		note "$free MiB are free: $slots guests of up to $most MiB at a time"
@@ -125,27 +138,26 @@ cell_slots() { # RAW
 	echo "$slots"
 }
 
-# All cells on both arrays.
+# All boots.
 cells_run() { # RAW
 	local raw=$1 file array line slots
 	slots=$(cell_slots "$raw")
 	while read -r file array line; do
 		cell_slot "$slots"
 		cell_run "$line" "$array" "$raw/$file" &
-	done < <(cell_boots <"$raw/cells")
+	done <"$raw/boots"
 	wait
 }
 
 cell_slot() { while [ "$(jobs -rp | wc -l)" -ge "$1" ]; do wait -n || :; done; }
 
-# Whether all cells ended, everything that ran twice gave the same digits, and no
-# request failed where there were writes.
+# Whether all boots ended, and everything that ran twice gave the same digits.
 cells_check() { # RAW
 	local raw=$1 file line bad=0 same=0
 	while read -r file _ line; do
 		if [ ! -s "$raw/$file" ]; then
 			note "NO RESULT: $file"
-			bad=1
+			may_fail "$line" || bad=1
 			continue
 		fi
 		case $file in *.again)
@@ -157,28 +169,38 @@ cells_check() { # RAW
 			fi
 			;;
 		esac
+	done <"$raw/boots"
+	[ $same = 0 ] || note "$same cells ran twice with the same digits"
+	return $bad
+}
+
+# Whether no request failed where there were writes.
+writes_check() { # RAW
+	local raw=$1 file line bad=0
+	while read -r file _ line; do
 		case " $line" in *' write_percent='*)
-			if ! grep -qE '^mode=.* errors=0 ' "$raw/$file"; then
+			if [ -s "$raw/$file" ] && ! grep -qE '^mode=.* errors=0 ' "$raw/$file"; then
 				note "FAILED REQUESTS: $file: $(grep -oE ' errors=[0-9]+' "$raw/$file")"
 				bad=1
 			fi
 			;;
 		esac
-	done < <(cell_boots <"$raw/cells")
-	[ $same = 0 ] || note "$same cells ran twice with the same digits"
+	done <"$raw/boots"
 	return $bad
 }
 
 # bench_cells NAME RAW OUT CELL...: fails when md is not what the cells want of
-# it, or as cells_check says.
+# it, or as the checks above say.
 bench_cells() {
 	local name=$1 raw=$2 out=$3 table=scripts/bench/$1.cells rc=0
 	shift 3
 	report "$raw" "$out" cells "/lab/repo/$table" "$@" >"$raw/cells" ||
 		die "bad cells" "see $table"
 	note "$(wc -l <"$raw/cells") cells on md and on eRAID, seed $BENCH_SEED; each is one boot"
+	cell_boots <"$raw/cells" >"$raw/boots"
 	cells_run "$raw"
 	cells_check "$raw" || rc=1
+	writes_check "$raw" || rc=1
 	report "$raw" "$out" write /lab/guest/cells /lab/guest /lab/work --name "$name" >&3 || rc=1
 	report_say "$out" "$name"
 	if [ $rc = 0 ]; then
@@ -189,7 +211,7 @@ bench_cells() {
 	return $rc
 }
 
-# lab bench NAME [--out DIR] [SEED=N] [ROUNDS=N] [CPUS=N] [CELL...]
+# lab bench NAME [--out DIR] [--subset N] [--add CSV] [SEED=N] [ROUNDS=N] [CPUS=N] [CELL...]
 cmd_bench() {
 	local name=${1:-} some=() out='' raw flavour=tt rc=0
 	local known="scripts/lab bench NAME, one of: ${BENCHES[*]}"
@@ -198,10 +220,12 @@ cmd_bench() {
 	*" $name "*) shift ;;
 	*) die "there is no benchmark '$name'" "$known" ;;
 	esac
-	BENCH_SEED=1 BENCH_ROUNDS=15 BENCH_CPUS=2
+	BENCH_SEED=1 BENCH_ROUNDS=15 BENCH_CPUS=2 BENCH_SUBSET='' BENCH_ADD=()
 	while [ $# -gt 0 ]; do
 		case $1 in
 		--out) out=${2:-}; [ -d "$out" ] || die "--out wants a directory that exists"; shift ;;
+		--subset) BENCH_SUBSET=${2:-}; shift ;;
+		--add) [ -f "${2:-}" ] || die "--add wants a CSV file"; BENCH_ADD+=("$2"); shift ;;
 		SEED=*) BENCH_SEED=${1#*=} ;;
 		ROUNDS=*) BENCH_ROUNDS=${1#*=} ;;
 		CPUS=*) BENCH_CPUS=${1#*=} ;;
@@ -213,27 +237,31 @@ cmd_bench() {
 	[[ $BENCH_SEED =~ ^[0-9]{1,9}$ ]] || die "SEED=$BENCH_SEED is no seed" "SEED=1, SEED=2, ..."
 	[[ $BENCH_ROUNDS =~ ^[1-9][0-9]{0,2}$ ]] || die "ROUNDS=$BENCH_ROUNDS is no number of rounds"
 	[[ $BENCH_CPUS =~ ^[12]$ ]] || die "CPUS=$BENCH_CPUS is neither 1 nor 2"
-	[ -z "$out" ] || [ ${#some[@]} = 0 ] ||
+	[ "$name" = failslow ] || [ -z "$out" ] || [ ${#some[@]} = 0 ] ||
 		die "--out is for a whole report, not for: ${some[*]}" "leave one of them out"
+	[ "$name" = failslow ] || [ -z "$BENCH_SUBSET${BENCH_ADD[*]}" ] ||
+		die "--subset and --add are for failslow"
+	[[ $BENCH_SUBSET =~ ^([1-9][0-9]{0,3})?$ ]] || die "--subset $BENCH_SUBSET is no number of cells"
 	raw=$LOG/bench-$name
 	# Trying some cells does not cost the results of all.
 	[ ${#some[@]} = 0 ] || raw+=-some
+	[ -z "$BENCH_SUBSET" ] || raw+=-subset
 	exec {running}>"$raw.lock"
 	flock -n "$running" || die "this benchmark is running already" "wait for it"
 	out=$(realpath "${out:-$raw}")
 	rm -rf "$raw"
 	mkdir -p "$raw"
-	say "-- bench $name: $(sed -n 's/^# About: //p' "$REPO/scripts/bench/$name".*s)"
+	say "-- bench $name: $(bench_about "$name")"
 	[ "$name" != overhead ] || flavour=$(overhead_flavour)
 	base_setup
 	kernel_setup $flavour
 	module_build $flavour
 	tools_build
 	report_build
-	if [ "$name" = overhead ]; then
-		bench_overhead "$raw" "$out" "${some[@]}" || rc=1
-	else
-		bench_cells "$name" "$raw" "$out" "${some[@]}" || rc=1
-	fi
+	case $name in
+	overhead) bench_overhead "$raw" "$out" "${some[@]}" || rc=1 ;;
+	failslow) bench_failslow "$raw" "$out" "${some[@]}" || rc=1 ;;
+	*) bench_cells "$name" "$raw" "$out" "${some[@]}" || rc=1 ;;
+	esac
 	STATUS=$rc
 }

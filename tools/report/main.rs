@@ -4,13 +4,14 @@
 //!
 //! `cells` checks a table of cells and prints those that are asked for; `write` reads the guests'
 //! output and writes NAME.md, NAME.csv and the plots. `loads` and `overhead` do the same for the
-//! benchmark of what work costs.
+//! benchmark of what work costs, `failslow-boots` and `failslow` for that of drives that fail slowly.
 //!
-//! Exit status: 0, or 1 when md does not show what the table of cells wants of it, or 2 when the
-//! work could not be done.
+//! Exit status: 0, or 1 when md does not show what the table of cells wants of it, or when reads
+//! failed in `failslow`, or 2 when the work could not be done.
 
 mod cells;
 mod csv;
+mod failslow;
 mod outcome;
 mod overhead;
 mod plots;
@@ -45,6 +46,8 @@ enum Command {
     Write(WriteArgs),
     Loads(CellsArgs),
     Overhead(OverheadArgs),
+    FailslowBoots(failslow::BootsArgs),
+    Failslow(failslow::WriteArgs),
 }
 
 /// Prints the lines of a table's cells or loads, comments left out.
@@ -193,6 +196,8 @@ fn main() -> ExitCode {
         Command::Write(args) => write(args),
         Command::Loads(args) => print_loads(args),
         Command::Overhead(args) => write_overhead(args),
+        Command::FailslowBoots(args) => failslow::print_boots(args),
+        Command::Failslow(args) => failslow::write(args),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

@@ -24,10 +24,10 @@ pub struct Plot {
 const NEAR: f64 = 1.015;
 
 /// Width and height in pixels.
-const SIZE: (u32, u32) = (900, 520);
+pub const SIZE: (u32, u32) = (900, 520);
 
 /// Colours that people who do not see all colours can tell apart (Okabe and Ito, 2008).
-const COLOURS: [RGBColor; 7] = [
+pub const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
