@@ -202,6 +202,36 @@ many_readers_test() {
 	drop_members
 }
 
+# A member is given up by a read, and asked for something else by the same read, since
+# another one has a bad block. What it answers first is not what it was asked last.
+asked_again_test() {
+	local got=$WORK/got id=asked_again reader
+	rm -f "$LOG"
+	null_members 4 $MB
+	wrap_members
+	must array_create again level=5 chunk=64K assume_clean=1
+	must "$EXERCISE" fill "$NODE" --log "$LOG" --seed "$SEED" --length 4M >/dev/null
+	# The second half of a chunk and the first half of the next one, which is on slot 2.
+	data_on 1
+	START=$((START + 32768))
+	read_at $START 64K "$WORK/right"
+	wait $READER
+	dm_change d2 "$(fail_table /dev/m2 error_reads "$(<"$A/rd2/offset")" 64)"
+	dm_stop_answering d1
+	read_at $START 64K "$got"
+	reader=$READER
+	# It is given up after two seconds, or soon after.
+	nap 4
+	t_run_fails ${id}_waits gone $reader
+	dm_answer_again d1
+	t_run ${id}_ends wait_until 5 gone $reader
+	t_run ${id}_data cmp "$WORK/right" "$got"
+	dm_change d2 "$(linear_table /dev/m2)"
+	t_run ${id}_verify verify
+	t_run ${id}_stop array_stop again
+	drop_members
+}
+
 # Two members of a RAID-6 hang at once: every block is read all the same.
 two_of_raid6_test() {
 	rm -f "$LOG"
@@ -369,6 +399,7 @@ commit_read_test
 two_hang_test
 first_write_test
 many_readers_test
+asked_again_test
 two_of_raid6_test
 stuck_test 5 5
 stuck_test 6 6

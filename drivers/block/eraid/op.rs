@@ -490,9 +490,10 @@ impl Op {
         })
     }
 
-    /// Issues the commands of `slots`, in a new round unless they are in addition to others. The
-    /// operation is running.
+    /// Issues the commands of `slots`, in a new round unless they are in addition to others: then not
+    /// those whose member still has one of this round that was withdrawn. The operation is running.
     pub(crate) fn issue(&self, cx: &mut Context<'_>, slots: SlotSet, how: Issue) {
+        let mut slots = slots;
         let round = {
             let mut inner = self.inner.lock();
             if !how.more {
@@ -509,6 +510,10 @@ impl Op {
                 inner.errors = inner.errors.union(slots);
                 return;
             }
+            // A late answer to what was withdrawn in this round would be taken for the one to this.
+            let barred = slots.intersect(inner.left);
+            inner.attention |= !barred.is_empty();
+            slots = slots.minus(barred);
             inner.leaving = inner.leaving.minus(slots);
             inner.expected = inner.expected.union(slots);
             inner.errors = inner.errors.minus(slots);
