@@ -677,6 +677,10 @@ impl Op {
     pub(crate) fn settle(self: &Arc<Self>, cx: &mut Context<'_>) {
         self.drop_expected(cx.array, None, cx.array.geometry.all_slots());
         let mut inner = self.inner.lock();
+        // Somebody else is about to stop waiting for these: what comes now finds nobody any more.
+        let rest = core::mem::take(&mut inner.expected);
+        inner.errors = inner.errors.union(rest);
+        inner.overtaken = inner.overtaken.union(rest);
         let seen = Self::collect(&mut inner, cx.columns);
         inner.attention = false;
         (cx.errors, cx.overtaken, cx.left) = (seen.errors, seen.overtaken, seen.left);
