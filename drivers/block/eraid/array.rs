@@ -40,6 +40,7 @@ use crate::{
     pool::{Need, Pool},
     queues::Queues,
     reading::Reading,
+    repair::Repairs,
     resync::Sync,
     retained::Retained,
     ring::Ring,
@@ -196,6 +197,8 @@ pub(crate) struct Array {
     pub(crate) intake: Intake,
     #[pin]
     pub(crate) retained: Retained,
+    #[pin]
+    pub(crate) repairs: Repairs,
     /// Events that are still to be sent to user space.
     #[pin]
     uevents: SpinLockIrq<Ring<Uevent>>,
@@ -212,6 +215,8 @@ pub(crate) struct Array {
     #[pin]
     notify_job: Work<Array, 2>,
     #[pin]
+    repair_job: Work<Array, 6>,
+    #[pin]
     tick: DelayedWork<Array, 3>,
     #[pin]
     hold: DelayedWork<Array, 4>,
@@ -225,6 +230,7 @@ impl_has_work! {
     impl HasWork<Self, 0> for Array { self.meta_job }
     impl HasWork<Self, 1> for Array { self.pump_job }
     impl HasWork<Self, 2> for Array { self.notify_job }
+    impl HasWork<Self, 6> for Array { self.repair_job }
 }
 
 impl_has_delayed_work! {
@@ -274,6 +280,14 @@ impl WorkItem<4> for Array {
 
     fn run(this: Arc<Self>) {
         this.look_at_held();
+    }
+}
+
+impl WorkItem<6> for Array {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.repair_begins();
     }
 }
 
@@ -337,6 +351,7 @@ impl Array {
         let scratch = Scratch::new()?;
         let intake = Intake::new(OPS)?;
         let retained = Retained::new(members)?;
+        let repairs = Repairs::new()?;
         let uevents = Ring::new(64)?;
         let (read_only, owner) = (parts.read_only, parts.owner);
         let queues = Queues::new(parts.number)?;
@@ -371,6 +386,7 @@ impl Array {
                 free_ops: FreeNumbers::new(OPS as u32)?,
                 intake <- intake,
                 retained <- retained,
+                repairs <- repairs,
                 uevents <- new_spinlock_irq!(uevents, "eraid::uevents"),
                 gone: Atomic::new(0),
                 changed: Atomic::new(false),
@@ -378,6 +394,7 @@ impl Array {
                 meta_job <- new_work!("eraid::meta"),
                 pump_job <- new_work!("eraid::pump"),
                 notify_job <- new_work!("eraid::notify"),
+                repair_job <- new_work!("eraid::repair"),
                 tick <- new_delayed_work!("eraid::tick"),
                 hold <- new_delayed_work!("eraid::hold"),
                 late <- new_delayed_work!("eraid::late"),
@@ -816,6 +833,11 @@ impl Array {
         }
     }
 
+    /// Has what members could not read looked at. Any context.
+    pub(crate) fn kick_repair(self: &Arc<Self>) {
+        self.queues.submit.kick::<Array, 6>(self);
+    }
+
     /// Starts the `meta` job. Any context.
     pub(crate) fn kick_meta(self: &Arc<Self>) {
         self.queues.meta.kick::<Array, 0>(self);
@@ -900,6 +922,7 @@ impl Context<'_> {
             cmd.ctx.class = Class::Ordinary;
             cmd.ctx.transport = Transport::Bio;
             cmd.ctx.retries = Retries::On;
+            cmd.ctx.repairs = false;
             cmd.ctx.io = CommandIo {
                 op,
                 flags,
@@ -1098,6 +1121,7 @@ impl Array {
         self.rescue_stalled(now);
         self.wake_waiters();
         self.learn_patience();
+        self.repair_begins();
         for slot in self.in_sync().iter() {
             if let Some(member) = self.member(slot) {
                 member.promote_extras(self);

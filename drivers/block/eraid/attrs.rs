@@ -34,7 +34,7 @@ const DEPTH_MAX: u64 = 1024;
 
 impl Attributes for Array {
     fn files() -> &'static [Attr<Self>] {
-        static FILES: [Attr<Array>; 35] = [
+        static FILES: [Attr<Array>; 36] = [
             Attr::rw(
                 c"level",
                 |a, t| line(t, format_args!("{}", a.geometry.level().as_str())),
@@ -134,6 +134,7 @@ impl Attributes for Array {
             Attr::ro(c"reads_removed", |a, t| count(a, t, Count::Removed)),
             Attr::ro(c"reads_promoted", |a, t| count(a, t, Count::Promoted)),
             Attr::ro(c"reads_extra", |a, t| count(a, t, Count::Extra)),
+            Attr::ro(c"reads_repaired", |a, t| count(a, t, Count::Repaired)),
             Attr::rw(c"queue_depth", show_queue_depth, store_queue_depth),
             Attr::rw(
                 c"write_hold_us",

@@ -39,6 +39,7 @@ mod read;
 mod reading;
 mod regions;
 mod registry;
+mod repair;
 mod resync;
 mod retained;
 mod ring;

@@ -41,6 +41,15 @@ impl<'a> Event<'a> {
         }
     }
 
+    /// A block of a member was repaired, or was not; `value` is its sector on the member.
+    pub(crate) fn repair(member: &'a Arc<Member>, sector: u64, what: &str) -> Self {
+        let reason = TextBuf::format(format_args!("repair: {what}"));
+        Self {
+            value: sector,
+            ..Self::of_member("ereport.block.eraid.repair", member, reason)
+        }
+    }
+
     /// Reads of a member that gave no answer are answered by the others; `value` is their number.
     pub(crate) fn stalled(member: &'a Arc<Member>, reads: u64) -> Self {
         let reason = TextBuf::format(format_args!("reads are answered by the other members"));

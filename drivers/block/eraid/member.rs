@@ -42,7 +42,7 @@ use eraid_core::{
     line::Amount,
     patience::{ReadTimes, Tail},
     queue::{Class, Classes},
-    units::{Micros, Slot, Uuid},
+    units::{Micros, Sector, Slot, Uuid},
 };
 
 /// Commands a rotational member gets at a time, as many as its NCQ or TCQ queue holds.
@@ -504,6 +504,7 @@ impl Member {
         }
         if !status.is_ok() {
             self.count_error(array, cmd, status);
+            self.suspect(array, cmd, status);
         } else if cmd.ctx.io.op == CommandOp::Read && matches!(cmd.ctx.target, Target::Op(_)) {
             let old = self.counters.read_us.load(Relaxed);
             let smoothed = if old == 0 {
@@ -558,6 +559,19 @@ impl Member {
         mem::take(&mut cmd.ctx.member);
         mem::take(&mut cmd.ctx.array);
         cmd
+    }
+
+    /// What could not be read is looked at again, and repaired.
+    fn suspect(&self, array: &Arc<Array>, cmd: &Cmd, status: Status) {
+        let io = &cmd.ctx.io;
+        let read = io.op == CommandOp::Read && matches!(cmd.ctx.target, Target::Op(_));
+        let at = io.sector.checked_sub(self.data_start);
+        if let (true, false, true, Some(at)) = (read, cmd.ctx.repairs, status.is_of_range(), at) {
+            let certain = !io.flags.contains(CommandFlags::FAILFAST);
+            // CAST: A command is shorter than 4 GiB.
+            let len = (io.len / 512) as u32;
+            array.suspect(self.place, Sector::new(at), len, certain);
+        }
     }
 
     fn count_error(self: &Arc<Self>, array: &Array, cmd: &Cmd, status: Status) {

@@ -31,6 +31,7 @@ use crate::{
     pool::Need,
     read::StripeRead,
     reading::Count,
+    repair::Repair,
     resync::StripeSync,
     retained::Entry,
     sub::Cmd,
@@ -70,6 +71,8 @@ pub(crate) enum Work {
     Discard(Discard),
     /// Recomputes parity or copies, one slice of a stripe after the other.
     Sync(StripeSync),
+    /// Rewrites what members cannot read.
+    Repair(Repair),
 }
 
 /// What a step of an operation came to.
@@ -930,6 +933,7 @@ impl Work {
             Work::Flush(work) => work.advance(cx),
             Work::Discard(work) => work.advance(cx),
             Work::Sync(work) => work.advance(cx),
+            Work::Repair(work) => work.advance(cx),
         }
     }
 
@@ -945,6 +949,7 @@ impl Work {
             Work::Flush(work) => work.abort(cx),
             Work::Discard(work) => work.abort(cx),
             Work::Sync(work) => work.abort(cx),
+            Work::Repair(work) => work.abort(cx),
         }
         cx.give_back_all();
         Step::Done

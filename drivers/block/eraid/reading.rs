@@ -57,10 +57,12 @@ pub(crate) enum Count {
     Fallback,
     /// Commands to members that nothing was wanted of.
     Extra,
+    /// Blocks that were rewritten because they could not be read.
+    Repaired,
 }
 
 /// Number of [`Count`]s.
-const COUNTS: usize = Count::Extra as usize + 1;
+const COUNTS: usize = Count::Repaired as usize + 1;
 
 /// The counters of [`Count`].
 pub(crate) struct Counts([Atomic<u64>; COUNTS]);

@@ -414,7 +414,7 @@ impl StripeSync {
 
     /// Computes the targets and writes them; `false` when that failed.
     fn write(&mut self, cx: &mut Context<'_>, work: &Recompute) -> bool {
-        if self.compute(cx, &work.plan).is_err() {
+        if compute(cx, self.stripe, &work.plan, self.rows.len()).is_err() {
             self.fail(cx);
             return false;
         }
@@ -422,28 +422,6 @@ impl StripeSync {
         self.phase = Phase::Writing;
         self.issue(cx, CommandOp::Write, work.targets);
         true
-    }
-
-    fn compute(&self, cx: &mut Context<'_>, plan: &Rebuild) -> Result {
-        let len = self.rows.len() as usize * 512;
-        if cx.array.geometry.level() != Level::Raid1 {
-            let parity = cx.array.parity(self.stripe);
-            return parity.recover(
-                cx.columns,
-                plan.compute,
-                plan.fetch,
-                ByteRange::new(0, len)?,
-            );
-        }
-        let source = plan.fetch.first().ok_or(EIO)?;
-        let from = cx.columns.take(source).ok_or(EIO)?;
-        let mut copied = Ok(());
-        for slot in plan.compute.iter() {
-            let to = cx.columns.get_mut(slot).ok_or(EIO);
-            copied = copied.and(to.and_then(|to| to.buf.copy_from_buf(0, &from.buf, 0, len)));
-        }
-        cx.columns.put(source, from);
-        copied
     }
 
     fn fail(&mut self, cx: &mut Context<'_>) {
@@ -456,6 +434,30 @@ impl StripeSync {
         cx.give_back_all();
         cx.array.unlock_stripe(cx.op, self.stripe);
     }
+}
+
+/// Computes what `plan` says of so many rows of a stripe, in the columns of an operation; of RAID-1
+/// copies it. Task context.
+pub(crate) fn compute(cx: &mut Context<'_>, stripe: StripeNo, plan: &Rebuild, rows: u32) -> Result {
+    let len = rows as usize * 512;
+    if cx.array.geometry.level() != Level::Raid1 {
+        let parity = cx.array.parity(stripe);
+        return parity.recover(
+            cx.columns,
+            plan.compute,
+            plan.fetch,
+            ByteRange::new(0, len)?,
+        );
+    }
+    let source = plan.fetch.first().ok_or(EIO)?;
+    let from = cx.columns.take(source).ok_or(EIO)?;
+    let mut copied = Ok(());
+    for slot in plan.compute.iter() {
+        let to = cx.columns.get_mut(slot).ok_or(EIO);
+        copied = copied.and(to.and_then(|to| to.buf.copy_from_buf(0, &from.buf, 0, len)));
+    }
+    cx.columns.put(source, from);
+    copied
 }
 
 impl Array {

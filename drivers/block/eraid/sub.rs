@@ -62,6 +62,8 @@ pub(crate) struct Sub {
     pub(crate) transport: Transport,
     /// What its drive may do about a block that it cannot read.
     pub(crate) retries: Retries,
+    /// It is part of a repair: its failure is no news.
+    pub(crate) repairs: bool,
     /// When its member got it.
     pub(crate) queued_us: u64,
     /// When it entered the device.
@@ -87,6 +89,7 @@ impl Sub {
             },
             transport: Transport::Bio,
             retries: Retries::On,
+            repairs: false,
             queued_us: 0,
             dispatched_us: 0,
         }

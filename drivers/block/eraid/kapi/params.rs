@@ -72,7 +72,7 @@ impl ReadPolicy {
 }
 
 /// The value of the module parameter `read_policy`.
-static READ_POLICY: Atomic<u32> = Atomic::new(ReadPolicy::Normal as u32);
+static READ_POLICY: Atomic<u32> = Atomic::new(ReadPolicy::Auto as u32);
 
 /// Module parameter `devices_handle_discard_safely`: whether what members return for discarded blocks
 /// is the same each time. Any context.

@@ -69,6 +69,19 @@ impl Status {
         self == Self::OK
     }
 
+    /// Whether it speaks of the range that was asked for, and not of the device as a whole.
+    pub(crate) fn is_of_range(self) -> bool {
+        matches!(
+            self,
+            Self::MEDIUM
+                | Self::IOERR
+                | Self::PROTECTION
+                | Self::TARGET
+                | Self::TIMEOUT
+                | Self::DURATION_LIMIT
+        )
+    }
+
     /// The name of the status, for log lines and trace events.
     pub(crate) fn as_str(self) -> &'static str {
         match self {

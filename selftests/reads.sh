@@ -1,0 +1,134 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# How reads ask the members: each policy does what it says, what a drive cannot read
+# comes from the others and is rewritten, and a drive that hangs holds up no read.
+. ./ktap_helpers.sh
+. ./lib.sh
+
+readonly DRIVES=5 BAD=h1 SIZE=8M
+is_tt() { [ "$ERAID_FLAVOUR" = tt ]; }
+set_to() { must store "/sys/block/$1/hddsim/$2" "$3"; }
+sim_counter() { awk -v name="$2" '$1 == name { print $2 }' "/sys/block/$1/hddsim/counters"; }
+count() { echo "$(<"$A/reads_$1")"; }
+verify() { "$EXERCISE" verify "$NODE" --log "$LOG" --length $SIZE >/dev/null; }
+# some_reads N: of 8 KiB each, one after the other.
+some_reads() { "$EXERCISE" read-load "$NODE" --count "$1" --size 8K --length $SIZE >/dev/null; }
+
+# make LEVEL DRIVES: an array of drives in which nothing is wrong, with some data.
+make() {
+	sim_members "$2"
+	must array_create reads level="$1" assume_clean=1
+	LOG=$WORK/reads.log
+	rm -f "$LOG"
+	must "$EXERCISE" fill "$NODE" --log "$LOG" --seed "$SEED" --length $SIZE >/dev/null
+}
+
+unmake() {
+	t_run "$1_stop" array_stop reads
+	sim_remove
+}
+
+# policy NAME COUNTER: reads of this policy are counted as that, and are right.
+policy() {
+	local before extra
+	t_run "$1_set" store "$A/read_policy" "$1"
+	t_is "$(<"$A/read_policy")" "$1" "$1_reads_back"
+	before=$(count "$2") extra=$(count extra)
+	t_run "$1_reads" some_reads 20
+	t_is $(($(count "$2") - before)) 20 "$1_counted"
+	case $1 in
+	proactive) t_run "$1_asks_others" test $(($(count extra) - extra)) -ge 80 ;;
+	*) t_is $(($(count extra) - extra)) 0 "$1_asks_nobody_else" ;;
+	esac
+	t_run "$1_verify" verify
+}
+
+policies() {
+	make 5 $DRIVES
+	t_run_fails no_such_policy store "$A/read_policy" fastest
+	policy normal normal
+	policy failfast failfast
+	policy proactive proactive
+	t_run auto_set store "$A/read_policy" auto
+	t_run auto_verify verify
+	t_is "$(count fallback) $(count repaired)" "0 0" healthy_needs_no_help
+	unmake policies
+}
+
+# Whether the drive has had no bad sector to report while all was read.
+all_is_readable() {
+	local before
+	# Repair is for when the drives have nothing else to do.
+	nap 2
+	before=$(sim_counter $BAD unrecovered_reads)
+	verify && [ "$(sim_counter $BAD unrecovered_reads)" = "$before" ]
+}
+
+# repaired LEVEL DRIVES POLICY: bad sectors, which no retry reads, until they are written.
+repaired() {
+	local id=repair_r$1_$3 dir
+	make "$1" "$2"
+	dir=$(member_dir 1)
+	must store "$A/read_policy" "$3"
+	[ "$1" != 1 ] || must store "$(member_dir 0)/sit_out" 1
+	set_to $BAD fail_mode persistent
+	set_to $BAD retry_off always
+	set_to $BAD fail_ppm 20000
+	t_run "${id}_verify" verify
+	[ "$1" != 1 ] || must store "$(member_dir 0)/sit_out" 0
+	t_run "${id}_failed_before" test "$(sim_counter $BAD unrecovered_reads)" -gt 0
+	# Some may have to wait for the next read: the list has an end.
+	[ "$1" != 1 ] || must store "$(member_dir 0)/sit_out" 1
+	t_run "${id}_readable_in_the_end" wait_until 60 all_is_readable
+	t_run "${id}_counted" test "$(count repaired)" -gt 0
+	t_run "${id}_errors" test "$(<"$dir/errors")" -gt 0
+	t_is "$(<"$dir/state")" in_sync "${id}_not_ejected"
+	unmake "$id"
+}
+
+# Failures that the drive gets over: nothing is rewritten.
+retried() {
+	local dir
+	make 5 $DRIVES
+	dir=$(member_dir 1)
+	must store "$A/read_policy" failfast
+	set_to $BAD fail_ppm 20000
+	t_run retried_verify verify
+	t_run retried_failed test "$(count fallback)" -gt 0
+	nap 2
+	t_is "$(<"$dir/errors") $(count repaired)" "0 0" retried_no_error
+	unmake retried
+}
+
+# hung LEVEL DRIVES POLICY: no read waits for a drive that does not answer.
+hung() {
+	local id=hung_r$1_$3 max
+	make "$1" "$2"
+	must store "$A/read_policy" "$3"
+	some_reads 200
+	set_to $BAD hang 1
+	"$ERAID_TOOLS/eraid-load" closed "$NODE" --size 8K --align 8K --count 300 --in-flight 1 \
+		--seed "$SEED" >"$WORK/load" 2>&1
+	t_is $? 0 "${id}_no_error"
+	max=$(sed -nE 's/.*\bmax_us=([0-9]+).*/\1/p' "$WORK/load" | head -n 1)
+	t_note "max ${max:-?} us; hedged $(count hedged), left out $(count left_out), avoided $(count avoided)"
+	t_run "${id}_in_time" test "${max:-9999999}" -lt 1000000
+	t_is "$(<"$(member_dir 1)/state")" in_sync "${id}_not_ejected"
+	set_to $BAD hang 0
+	t_run "${id}_verify" verify
+	unmake "$id"
+}
+
+start
+policies
+repaired 5 $DRIVES failfast
+repaired 6 6 normal
+repaired 1 2 auto
+retried
+if is_tt; then
+	hung 5 $DRIVES normal
+	hung 6 6 auto
+	hung 1 2 normal
+fi
+finish
