@@ -424,6 +424,8 @@ impl GatherRead {
         }
         if next.is_complete() {
             self.settle(cx);
+            // More may have come just now, and fits the rest only if nobody wrote until now.
+            self.place_anew(cx);
             return self.end(cx);
         }
         if next.lost {
