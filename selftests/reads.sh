@@ -65,7 +65,7 @@ all_is_readable() {
 	verify && [ "$(sim_counter $BAD unrecovered_reads)" = "$before" ]
 }
 
-# repaired LEVEL DRIVES POLICY: bad sectors, which no retry reads, until they are written.
+# repaired LEVEL DRIVES POLICY PPM: so many bad sectors, which no retry reads, until they are written.
 repaired() {
 	local id=repair_r$1_$3 dir
 	make "$1" "$2"
@@ -74,13 +74,13 @@ repaired() {
 	[ "$1" != 1 ] || must store "$(member_dir 0)/sit_out" 1
 	set_to $BAD fail_mode persistent
 	set_to $BAD retry_off always
-	set_to $BAD fail_ppm 20000
+	set_to $BAD fail_ppm "$4"
 	t_run "${id}_verify" verify
 	[ "$1" != 1 ] || must store "$(member_dir 0)/sit_out" 0
 	t_run "${id}_failed_before" test "$(sim_counter $BAD unrecovered_reads)" -gt 0
 	# Some may have to wait for the next read: the list has an end.
 	[ "$1" != 1 ] || must store "$(member_dir 0)/sit_out" 1
-	t_run "${id}_readable_in_the_end" wait_until 60 all_is_readable
+	t_run "${id}_readable_in_the_end" wait_until 90 all_is_readable
 	t_run "${id}_counted" test "$(count repaired)" -gt 0
 	t_run "${id}_errors" test "$(<"$dir/errors")" -gt 0
 	t_is "$(<"$dir/state")" in_sync "${id}_not_ejected"
@@ -122,9 +122,9 @@ hung() {
 
 start
 policies
-repaired 5 $DRIVES failfast
-repaired 6 6 normal
-repaired 1 2 auto
+repaired 5 $DRIVES failfast 20000
+repaired 6 6 normal 20000
+repaired 1 2 auto 6000
 retried
 if is_tt; then
 	hung 5 $DRIVES normal

@@ -120,6 +120,7 @@ impl Direct {
         self.len
     }
 
+    #[inline(never)]
     pub(crate) fn advance(&mut self, cx: &mut Context<'_>) -> Step {
         loop {
             match &mut self.phase {

@@ -63,6 +63,7 @@ impl Discard {
         }
     }
 
+    #[inline(never)]
     pub(crate) fn advance(&mut self, cx: &mut Context<'_>) -> Step {
         loop {
             match self.phase {

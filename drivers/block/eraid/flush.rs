@@ -46,6 +46,7 @@ impl Flush {
         }
     }
 
+    #[inline(never)]
     pub(crate) fn advance(&mut self, cx: &mut Context<'_>) -> Step {
         loop {
             match self.phase {

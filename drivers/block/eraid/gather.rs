@@ -126,6 +126,7 @@ impl GatherRead {
         self.len
     }
 
+    #[inline(never)]
     pub(crate) fn advance(&mut self, cx: &mut Context<'_>) -> Step {
         loop {
             match &mut self.phase {
@@ -197,6 +198,7 @@ impl GatherRead {
     }
 
     /// Asks the first members; `false` to wait for memory.
+    #[inline(never)]
     fn begin(&mut self, cx: &mut Context<'_>) -> bool {
         self.look(cx);
         let next = self.gather(cx).decide();
@@ -235,6 +237,7 @@ impl GatherRead {
     }
 
     /// Takes stock of the members and chooses whom to ask.
+    #[inline(never)]
     fn look(&mut self, cx: &mut Context<'_>) {
         self.gather(cx).clear();
         self.copy = None;
@@ -277,6 +280,7 @@ impl GatherRead {
 
     /// Tells what members have current blocks, and where blocks fit together. Whether parity is right
     /// everywhere.
+    #[inline(never)]
     fn place(&mut self, cx: &mut Context<'_>, fit: bool, avoided: &mut SlotSet) -> bool {
         let (array, mut synced) = (cx.array, true);
         for stripe in self.window.stripes(&array.geometry) {
@@ -299,6 +303,7 @@ impl GatherRead {
     }
 
     /// The policy's choice.
+    #[inline(never)]
     fn choose(&self, array: &Array, avoided: SlotSet) -> policy::Choice {
         let geometry = &array.geometry;
         let policy = match array.reading.policy() {
@@ -344,6 +349,7 @@ impl GatherRead {
     }
 
     /// Asks members for what is to be asked of them next, all of which have a command.
+    #[inline(never)]
     fn ask(&mut self, cx: &mut Context<'_>, slots: SlotSet, more: bool) {
         let mut asked = SlotSet::EMPTY;
         for slot in slots.iter() {
@@ -405,6 +411,7 @@ impl GatherRead {
     }
 
     /// Sees what came, and what is to be done next; `None` when it cannot go on in this way.
+    #[inline(never)]
     fn go_on(&mut self, cx: &mut Context<'_>) -> Option<Step> {
         self.take_in(cx);
         if self.gather(cx).wanted().is_empty() {
@@ -444,6 +451,7 @@ impl GatherRead {
     }
 
     /// Notes what came.
+    #[inline(never)]
     fn take_in(&mut self, cx: &mut Context<'_>) {
         for slot in self.gather(cx).pending().iter() {
             let answer = if cx.overtaken.contains(slot) {
@@ -452,7 +460,10 @@ impl GatherRead {
                 continue;
             } else if cx.errors.contains(slot) {
                 self.fell_back(cx);
-                Answer::Error
+                match cx.columns.get(slot).and_then(|cmd| cmd.ctx.good) {
+                    Some(good) => Answer::Prefix(good),
+                    None => Answer::Error,
+                }
             } else {
                 Answer::All
             };
@@ -478,6 +489,7 @@ impl GatherRead {
     }
 
     /// What is on its way is late: others are to be asked, if that is in the budget. Whether they are.
+    #[inline(never)]
     fn hedge(&mut self, cx: &mut Context<'_>) -> bool {
         let pending = self.gather(cx).pending();
         let members = u32::from(cx.array.geometry.data_columns());
@@ -533,6 +545,7 @@ impl GatherRead {
     }
 
     /// Hands over what came and what can be computed; `None` when that is not all.
+    #[inline(never)]
     fn end(&mut self, cx: &mut Context<'_>) -> Option<Step> {
         self.deliver(cx);
         while let Some(decode) = self.gather(cx).to_decode() {
@@ -551,6 +564,7 @@ impl GatherRead {
     }
 
     /// Computes blocks and hands them over.
+    #[inline(never)]
     fn compute(&mut self, cx: &mut Context<'_>, decode: &Decode) -> Result {
         if !self.get_commands(cx, decode.missing) {
             return Err(EAGAIN);
@@ -624,6 +638,7 @@ impl GatherRead {
     }
 
     /// Goes on with single pieces.
+    #[inline(never)]
     fn give_up(&mut self, cx: &mut Context<'_>) {
         self.settle(cx);
         self.deliver(cx);

@@ -9,6 +9,7 @@
 #[macro_use]
 pub(crate) mod log;
 
+pub(crate) mod blocks;
 pub(crate) mod class;
 pub(crate) mod command;
 pub(crate) mod completion;

@@ -25,6 +25,7 @@ use crate::{
     array::Array,
     events::Event,
     kapi::{
+        blocks::Blocks,
         command::{CommandFlags, CommandOp},
         device::MemberDevice,
         status::Status,
@@ -34,7 +35,7 @@ use crate::{
     op::Ticket,
     reading::Count,
     ring::Ring,
-    sub::{self, Cmd, Ended, Target},
+    sub::{self, Cmd, Ended, Target, SECTORS_PER_BLOCK},
 };
 use eraid_core::{
     balance::{Candidate, ServiceTime},
@@ -56,6 +57,8 @@ struct Queue {
     classes: Classes,
     ordinary: Ring<Cmd>,
     extra: Ring<Cmd>,
+    /// For reads whose failure is to have a place, as many as there are commands in the device.
+    blocks: KVec<KBox<Blocks>>,
     /// Failed or being stopped: takes no command any more.
     closed: bool,
     /// What is learnt of it, for the choice of a way to read.
@@ -126,6 +129,8 @@ pub(crate) struct Member {
     pub(crate) device: Arc<MemberDevice>,
     /// What was counted.
     pub(crate) counters: Counters,
+    /// Its device is made of rotating disks.
+    rotational: bool,
     /// Longest read that goes straight to the device, in sectors; 0 for none.
     straight: u32,
     /// Commands in the device or waiting here, orphans included.
@@ -167,16 +172,14 @@ impl Member {
         data_start: u64,
         commands: usize,
     ) -> Result<Arc<Self>> {
-        let depth = if device.is_rotational() {
-            DEPTH_ROTATIONAL
-        } else {
-            0
-        };
+        let rotational = device.is_rotational();
+        let depth = if rotational { DEPTH_ROTATIONAL } else { 0 };
         let queue = Queue {
             classes: Classes::new(depth, ORPHAN_CAP),
             // Besides the pool's commands there are two for metadata.
             ordinary: Ring::new(commands + 2)?,
             extra: Ring::new(commands)?,
+            blocks: blocks(depth)?,
             closed: false,
             estimate: MemberEstimate::new(Micros::new(now_us())),
             times: ReadTimes::EMPTY,
@@ -186,6 +189,7 @@ impl Member {
                 place,
                 uuid,
                 data_start,
+                rotational,
                 straight: device.nowait_sectors(),
                 device,
                 counters: Counters::new(),
@@ -306,6 +310,7 @@ impl Member {
         cmd.ctx.array = Some(array.clone());
         cmd.ctx.member = Some(self.clone());
         cmd.ctx.queued_us = now_us();
+        cmd.ctx.good = None;
         self.in_flight.fetch_add(1, Relaxed);
         self.takes(&cmd);
         array.in_flight.fetch_add(1, Relaxed);
@@ -314,7 +319,7 @@ impl Member {
             self.enters(&mut queue, &mut cmd);
             drop(queue);
             cmd.ctx.io.flags = cmd.ctx.io.flags | CommandFlags::NOWAIT;
-            self.send(cmd);
+            self.send(cmd, None);
             return Ok(());
         }
         let list = queue.list(class);
@@ -342,6 +347,7 @@ impl Member {
             && cmd.ctx.io.len / 512 <= self.straight as usize
             && queue.ordinary.is_empty()
             && queue.classes.may_dispatch(Class::Ordinary)
+            && !self.wants_place(cmd)
     }
 
     /// A command was counted as in the device.
@@ -362,11 +368,35 @@ impl Member {
         }
     }
 
-    fn send(self: &Arc<Self>, cmd: Cmd) {
+    fn send(self: &Arc<Self>, cmd: Cmd, blocks: Option<KBox<Blocks>>) {
         if let Some(array) = &cmd.ctx.array {
             trace::trace_subreq_issue(&self.describe(array, &cmd), 0);
         }
-        sub::send(cmd, self.device.clone());
+        sub::send(cmd, self.device.clone(), blocks);
+    }
+
+    /// Whether the end of a command is to tell where it failed: a read of several blocks that its
+    /// drive is not to retry, by a drive that gets one command for all of them.
+    fn wants_place(&self, cmd: &Cmd) -> bool {
+        self.rotational
+            && (cmd.ctx.repairs || cmd.ctx.io.flags.contains(CommandFlags::FAILFAST))
+            && cmd.has_blocks(&cmd.ctx.io)
+            && self.device.merges()
+    }
+
+    /// Takes back what a read got that was to tell where it failed. Any context.
+    pub(crate) fn keep_blocks(&self, blocks: KBox<Blocks>) {
+        // There is a place for each of them.
+        let _ = self.queue.lock().blocks.push_within_capacity(blocks);
+    }
+
+    /// Where the first bad block of a read is that failed with `status` after `good` sectors: that
+    /// nothing came says so only of drives that have told a place before, and only if it is the data
+    /// that is bad, not the drive that is silent or gone. Any context.
+    pub(crate) fn bad_place(&self, status: Status, good: Option<u32>) -> Option<u32> {
+        let of_data = matches!(status, Status::MEDIUM | Status::PROTECTION | Status::IOERR);
+        let good = good.filter(|_| of_data)?;
+        (good > 0 || self.queue.lock().estimate.tells_place()).then_some(good)
     }
 
     /// Lets the job send a command that the device ended with `status` because it would have had
@@ -411,8 +441,12 @@ impl Member {
                 return;
             };
             self.enters(&mut queue, &mut cmd);
+            let blocks = match self.wants_place(&cmd) {
+                true => queue.blocks.pop(),
+                false => None,
+            };
             drop(queue);
-            self.send(cmd);
+            self.send(cmd, blocks);
         }
     }
 
@@ -570,7 +604,12 @@ impl Member {
             let certain = !io.flags.contains(CommandFlags::FAILFAST);
             // CAST: A command is shorter than 4 GiB.
             let len = (io.len / 512) as u32;
-            array.suspect(self.place, Sector::new(at), len, certain);
+            let (skip, len) = match cmd.ctx.good {
+                Some(good) => (good, (len - good.min(len)).min(SECTORS_PER_BLOCK)),
+                None => (0, len),
+            };
+            let at = Sector::new(at + u64::from(skip));
+            array.suspect(self.place, at, len, certain);
         }
     }
 
@@ -607,6 +646,15 @@ impl Member {
             },
         }
     }
+}
+
+/// Memory for `count` reads whose failure is to have a place. May sleep.
+fn blocks(count: u32) -> Result<KVec<KBox<Blocks>>> {
+    let mut blocks = KVec::with_capacity(count as usize, GFP_KERNEL)?;
+    for _ in 0..count {
+        blocks.push(Blocks::new()?, GFP_KERNEL)?;
+    }
+    Ok(blocks)
 }
 
 fn op_name(op: CommandOp) -> &'static str {

@@ -11,6 +11,9 @@
 //! issued. A command of an earlier round, or one the operation no longer expects, is an orphan: it
 //! finds no parent and goes back to the pool, with the pages it owned all along.
 //!
+//! An operation may run in the context of whoever submits it, and of a completion on top of that, so
+//! what each kind of work needs is not inlined: stacks are short.
+//!
 //! `inner` and `gathered` are leaf locks but for the workqueue's: nothing else is taken under them.
 
 use kernel::{
@@ -172,6 +175,13 @@ struct Body {
     request: Option<Request>,
 }
 
+/// What an operation works with: handed on as a whole, and in a box, because stacks are short.
+struct Frame {
+    /// None in a free slot.
+    body: Option<Body>,
+    columns: Columns,
+}
+
 /// What an operation that runs is told.
 struct Seen {
     errors: SlotSet,
@@ -185,16 +195,15 @@ struct Seen {
 /// What a context needs to run an operation.
 struct Taken {
     array: Arc<Array>,
-    body: Body,
-    columns: Columns,
+    frame: KBox<Frame>,
     seen: Seen,
 }
 
 /// What [`Op::inner`] covers.
 struct Inner {
     array: Option<Arc<Array>>,
-    body: Option<Body>,
-    columns: Option<Columns>,
+    /// None while it runs.
+    frame: Option<KBox<Frame>>,
     running: bool,
     woken: bool,
     round: u32,
@@ -324,15 +333,17 @@ impl Op {
     /// the data of a stripe. May sleep.
     pub(crate) fn new(index: u32, members: usize, columns: usize) -> Result<Arc<Self>> {
         let writes = Writes::new(columns)?;
-        let columns = Columns::new(members)?;
+        let frame = Frame {
+            body: None,
+            columns: Columns::new(members)?,
+        };
         let mut returned = KVec::with_capacity(members, GFP_KERNEL)?;
         for _ in 0..members {
             returned.push(None, GFP_KERNEL)?;
         }
         let inner = Inner {
             array: None,
-            body: None,
-            columns: Some(columns),
+            frame: Some(KBox::new(frame, GFP_KERNEL)?),
             running: false,
             woken: false,
             round: 0,
@@ -386,7 +397,9 @@ impl Op {
 
     fn prepare_locked(inner: &mut Inner, array: Arc<Array>, work: Work, request: Option<Request>) {
         inner.array = Some(array);
-        inner.body = Some(Body { work, request });
+        if let Some(frame) = &mut inner.frame {
+            frame.body = Some(Body { work, request });
+        }
         inner.errors = SlotSet::EMPTY;
         inner.granted = false;
         inner.aborted = None;
@@ -738,7 +751,7 @@ impl Op {
     /// Whether it waits since before `since_us`.
     pub(crate) fn waits_since(&self, since_us: u64) -> bool {
         let inner = self.inner.lock();
-        inner.body.is_some() && inner.parked_us < since_us
+        inner.has_body() && inner.parked_us < since_us
     }
 
     /// Ends the operation with an error if it waits since before `since_us`; what is in flight becomes
@@ -752,8 +765,8 @@ impl Op {
         let round = {
             let mut inner = self.inner.lock();
             let meant = match since_us {
-                Some(since) => inner.body.is_some() && inner.parked_us < since,
-                None => inner.body.is_some() || inner.running,
+                Some(since) => inner.has_body() && inner.parked_us < since,
+                None => inner.has_body() || inner.running,
             };
             if !meant {
                 return;
@@ -781,56 +794,63 @@ impl Op {
         loop {
             let Taken {
                 array,
-                mut body,
-                mut columns,
+                mut frame,
                 seen,
             } = taken;
-            let mut cx = Context {
-                array: &array,
-                op: self,
-                request: body.request.as_ref(),
-                columns: &mut columns,
-                errors: seen.errors,
-                granted: seen.granted,
-                left: seen.left,
-                overtaken: seen.overtaken,
-                late: seen.late,
-            };
-            let step = match seen.aborted {
-                Some(status) => body.work.abort(&mut cx, status),
-                None => body.work.advance(&mut cx),
+            let Frame { body, columns } = &mut *frame;
+            let step = match body {
+                Some(body) => self.step(&array, body, columns, &seen),
+                None => Step::Done,
             };
             if step == Step::Done {
-                self.finish(&array, body, columns);
+                self.finish(&array, frame);
                 return;
             }
-            match self.park(array, body, columns) {
+            match self.park(array, frame) {
                 Some(again) => taken = again,
                 None => return,
             }
         }
     }
 
-    /// Takes the body to run it; `None` when somebody else does, or there is nothing to do yet.
+    fn step(
+        self: &Arc<Self>,
+        array: &Arc<Array>,
+        body: &mut Body,
+        columns: &mut Columns,
+        seen: &Seen,
+    ) -> Step {
+        let mut cx = Context {
+            array,
+            op: self,
+            request: body.request.as_ref(),
+            columns,
+            errors: seen.errors,
+            granted: seen.granted,
+            left: seen.left,
+            overtaken: seen.overtaken,
+            late: seen.late,
+        };
+        match seen.aborted {
+            Some(status) => body.work.abort(&mut cx, status),
+            None => body.work.advance(&mut cx),
+        }
+    }
+
+    /// Takes the frame to run it; `None` when somebody else does, or there is nothing to do yet.
     fn take_locked(inner: &mut Inner) -> Option<Taken> {
         if inner.running {
             inner.woken = true;
             return None;
         }
-        if !inner.may_run() {
+        if !inner.may_run() || !inner.has_body() {
             return None;
         }
         let array = inner.array.clone()?;
-        let body = inner.body.take()?;
-        let mut columns = inner.columns.take()?;
+        let mut frame = inner.frame.take()?;
         inner.running = true;
-        let seen = Self::collect(inner, &mut columns);
-        Some(Taken {
-            array,
-            body,
-            columns,
-            seen,
-        })
+        let seen = Self::collect(inner, &mut frame.columns);
+        Some(Taken { array, frame, seen })
     }
 
     /// Moves what came back into the columns.
@@ -852,28 +872,17 @@ impl Op {
         }
     }
 
-    /// Puts the body back, unless there is something to do already.
-    fn park(
-        self: &Arc<Self>,
-        array: Arc<Array>,
-        body: Body,
-        mut columns: Columns,
-    ) -> Option<Taken> {
+    /// Puts the frame back, unless there is something to do already.
+    fn park(self: &Arc<Self>, array: Arc<Array>, mut frame: KBox<Frame>) -> Option<Taken> {
         let mut inner = self.inner.lock();
         let aborted = inner.aborted.is_some();
         if (aborted || inner.woken || inner.attention) && inner.may_run() {
-            let seen = Self::collect(&mut inner, &mut columns);
-            return Some(Taken {
-                array,
-                body,
-                columns,
-                seen,
-            });
+            let seen = Self::collect(&mut inner, &mut frame.columns);
+            return Some(Taken { array, frame, seen });
         }
         inner.running = false;
         inner.parked_us = now_us();
-        inner.body = Some(body);
-        inner.columns = Some(columns);
+        inner.frame = Some(frame);
         let round = inner.round;
         drop(inner);
         if aborted {
@@ -883,11 +892,11 @@ impl Op {
         None
     }
 
-    fn finish(&self, array: &Arc<Array>, body: Body, mut columns: Columns) {
+    fn finish(&self, array: &Arc<Array>, mut frame: KBox<Frame>) {
         // The requests may end here; the slot is free only afterwards, so that a stop that sees
         // no operation sees no request either.
-        drop(body);
-        if let Some(mut writes) = columns.writes.take() {
+        frame.body = None;
+        if let Some(mut writes) = frame.columns.writes.take() {
             writes.clear();
             *self.gathered.lock() = Some(writes);
         }
@@ -897,7 +906,7 @@ impl Op {
         inner.until = Until::All;
         (inner.attention, inner.late, inner.late_at_us) = (false, false, 0);
         inner.aborted = None;
-        inner.columns = Some(columns);
+        inner.frame = Some(frame);
         inner.running = false;
         let held = inner.array.take();
         drop(inner);
@@ -907,6 +916,13 @@ impl Op {
 }
 
 impl Inner {
+    /// Whether there is work, and nobody at it.
+    fn has_body(&self) -> bool {
+        self.frame
+            .as_ref()
+            .is_some_and(|frame| frame.body.is_some())
+    }
+
     /// Whether nothing has to be waited for, or what came before the rest is to be looked at. An abort
     /// withdraws the rest first.
     fn may_run(&self) -> bool {

@@ -70,6 +70,7 @@ impl StripeRead {
         read
     }
 
+    #[inline(never)]
     pub(crate) fn advance(&mut self, cx: &mut Context<'_>) -> Step {
         loop {
             match self.phase {

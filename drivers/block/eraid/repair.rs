@@ -3,7 +3,8 @@
 //! Repair of blocks that a member could not read: they are computed anew, written, and read again.
 //!
 //! A block that failed without retries is first read with them, when the member has nothing else to
-//! do: most can be read then, and nothing is written. A block that failed with retries is locked
+//! do: most can be read then, and nothing is written. That keeps a drive for several turns, so it is
+//! done once a second at most. A block that failed with retries is locked
 //! exclusively, computed from the others as they are then, rewritten and read back. A rewrite that
 //! fails costs the member nothing but the repair of other blocks for a while: what is lost was lost
 //! before.
@@ -42,6 +43,10 @@ use eraid_core::{
 const WAITING: usize = 64;
 /// Sectors that are repaired at a time: a physical block.
 const BLOCK: u64 = 8;
+/// Sectors that are checked at a time: as many as can tell which of them failed.
+const PART: u64 = 128;
+/// Time between two looks at what a drive might read with retries.
+const LOOK_EVERY_US: u64 = 1_000_000;
 /// After a failed repair a member is left alone for so long.
 const PAUSE_US: u64 = 60_000_000;
 
@@ -57,6 +62,8 @@ struct Suspect {
 
 struct List {
     waiting: Ring<Suspect>,
+    /// When a block may be looked at that is not certain to be bad.
+    look_at_us: u64,
     /// Members that are left alone, and until when.
     paused: [Option<NonZeroU64>; 64],
 }
@@ -75,6 +82,7 @@ impl Repairs {
     pub(crate) fn new() -> Result<impl PinInit<Self>> {
         let list = List {
             waiting: Ring::new(WAITING)?,
+            look_at_us: 0,
             paused: [None; 64],
         };
         Ok(pin_init!(Self {
@@ -84,7 +92,23 @@ impl Repairs {
     }
 
     fn next(&self) -> Option<Suspect> {
-        self.list.lock().waiting.pop_front()
+        let mut list = self.list.lock();
+        let now = now_us();
+        let look = now >= list.look_at_us;
+        let due = |suspect: &&Suspect| suspect.certain || look;
+        let next = *list.waiting.iter().find(due)?;
+        if !next.certain {
+            list.look_at_us = now.saturating_add(LOOK_EVERY_US);
+        }
+        list.waiting.remove_first(|suspect| *suspect == next)
+    }
+
+    /// Whether there is something to do now.
+    fn any(&self) -> bool {
+        let list = self.list.lock();
+        let look = now_us() >= list.look_at_us;
+        let any = list.waiting.iter().any(|suspect| suspect.certain || look);
+        any
     }
 
     fn pause(&self, slot: Slot) {
@@ -126,8 +150,7 @@ impl Array {
 
     /// Begins to repair, unless somebody is at it. Task context.
     pub(crate) fn repair_begins(self: &Arc<Self>) {
-        let idle = self.repairs.list.lock().waiting.is_empty();
-        if idle
+        if !self.repairs.any()
             || self.is_haunted()
             || self.is_stopping()
             || self.repairs.running.xchg(true, Relaxed)
@@ -143,10 +166,10 @@ impl Array {
 
 enum Phase {
     Next,
-    /// All of it is read with retries; what can be read is not in question any more.
-    CheckAll,
-    CheckingAll,
-    /// A block of it is.
+    /// A part is read with retries; what can be read is not in question any more.
+    CheckPart,
+    CheckingPart,
+    /// A block is.
     Check,
     Checking,
     Lock,
@@ -161,6 +184,10 @@ enum Phase {
 /// The operation that works on the list. See the [module description](self).
 pub(crate) struct Repair {
     suspect: Option<Suspect>,
+    /// What lies before this of it is settled.
+    at: u64,
+    /// Up to here blocks are checked one by one, for lack of a place.
+    single_until: u64,
     /// The block in work.
     stripe: StripeNo,
     rows: Rows,
@@ -171,12 +198,15 @@ impl Repair {
     fn new() -> Self {
         Self {
             suspect: None,
+            at: 0,
+            single_until: 0,
             stripe: StripeNo::ZERO,
             rows: Rows { lo: 0, hi: 0 },
             phase: Phase::Next,
         }
     }
 
+    #[inline(never)]
     pub(crate) fn advance(&mut self, cx: &mut Context<'_>) -> Step {
         loop {
             let Some(suspect) = self.suspect.or_else(|| self.take(cx)) else {
@@ -188,35 +218,43 @@ impl Repair {
             let (slot, stripe) = (suspect.slot, self.stripe);
             let own = SlotSet::single(slot);
             match self.phase {
+                Phase::Next if self.at >= suspect.end => self.suspect = None,
                 Phase::Next => {
-                    // Of several blocks most are good.
-                    let certain = suspect.certain && suspect.end - suspect.at <= BLOCK;
-                    self.phase = match certain {
-                        true => Phase::Lock,
-                        false => Phase::Check,
+                    self.set_block(cx, suspect.end);
+                    self.phase = match suspect.end - suspect.at <= BLOCK {
+                        true if suspect.certain => Phase::Lock,
+                        false if self.at >= self.single_until => Phase::CheckPart,
+                        _ => Phase::Check,
                     };
                 }
-                Phase::CheckAll => {
-                    let len = (suspect.end - suspect.at) as u32;
+                Phase::CheckPart | Phase::Check if !cx.array.in_sync().contains(slot) => {
+                    self.suspect = None;
+                }
+                Phase::CheckPart => {
+                    let len = part(self.at, suspect.end);
                     if !cx.reserve(own, len) {
                         return Step::Wait;
                     }
-                    self.phase = Phase::CheckingAll;
-                    self.issue(cx, CommandOp::Read, Sector::new(suspect.at), len, own);
+                    self.phase = Phase::CheckingPart;
+                    self.issue(cx, CommandOp::Read, Sector::new(self.at), len, own);
                     return Step::Wait;
                 }
-                Phase::CheckingAll => {
+                Phase::CheckingPart => {
+                    let good = cx.columns.get(slot).and_then(|cmd| cmd.ctx.good);
                     cx.give_back_all();
-                    match cx.errors.is_empty() {
-                        true => self.suspect = None,
-                        false => self.phase = Phase::Next,
+                    let end = self.at + u64::from(part(self.at, suspect.end));
+                    self.phase = Phase::Next;
+                    match good {
+                        _ if cx.errors.is_empty() => self.at = end,
+                        None => self.single_until = end,
+                        Some(good) => {
+                            self.at += u64::from(good);
+                            self.set_block(cx, suspect.end);
+                            self.phase = Phase::Lock;
+                        }
                     }
                 }
                 Phase::Check => {
-                    if !cx.array.in_sync().contains(slot) {
-                        self.go_on(cx, suspect);
-                        continue;
-                    }
                     if !cx.reserve(own, self.rows.len()) {
                         return Step::Wait;
                     }
@@ -227,7 +265,7 @@ impl Repair {
                 Phase::Checking => {
                     cx.give_back_all();
                     match cx.errors.is_empty() {
-                        true => self.go_on(cx, suspect),
+                        true => self.go_on(cx),
                         false => self.phase = Phase::Lock,
                     }
                 }
@@ -291,7 +329,7 @@ impl Repair {
                     cx.array.reading.counts.add(Count::Repaired);
                     self.tell(cx, suspect, "a block was rewritten, and can be read");
                     self.release(cx, stripe);
-                    self.go_on(cx, suspect);
+                    self.go_on(cx);
                 }
             }
         }
@@ -316,34 +354,29 @@ impl Repair {
         }
         let suspect = cx.array.repairs.next()?;
         self.suspect = Some(suspect);
-        self.set_block(cx, suspect.at, suspect.end);
-        if suspect.end - suspect.at > BLOCK {
-            self.phase = Phase::CheckAll;
-        }
+        (self.at, self.single_until) = (suspect.at, suspect.at);
+        self.phase = Phase::Next;
         Some(suspect)
     }
 
-    /// Goes on to the next block.
-    fn go_on(&mut self, cx: &Context<'_>, suspect: Suspect) {
+    /// Goes on behind the block.
+    fn go_on(&mut self, cx: &Context<'_>) {
         let next = cx.array.geometry.member_sector(self.stripe, self.rows.hi);
-        match next.get() < suspect.end {
-            true => self.set_block(cx, next.get(), suspect.end),
-            false => self.suspect = None,
-        }
+        self.at = next.get();
+        self.phase = Phase::Next;
     }
 
-    /// Begins with the physical block that `at` is in, up to `end`.
-    fn set_block(&mut self, cx: &Context<'_>, at: u64, end: u64) {
+    /// Takes the physical block that begins at `at` or has it, up to `end`.
+    fn set_block(&mut self, cx: &Context<'_>, end: u64) {
         let geometry = &cx.array.geometry;
-        self.stripe = geometry.stripe_at(Sector::new(at));
+        self.stripe = geometry.stripe_at(Sector::new(self.at));
         let first = geometry.member_sector(self.stripe, 0).get();
-        let hi = ((at / BLOCK + 1) * BLOCK).min(end);
+        let hi = ((self.at / BLOCK + 1) * BLOCK).min(end);
         // CAST: Rows of a chunk, which is whole blocks.
         self.rows = Rows {
-            lo: at.saturating_sub(first) as u32,
+            lo: self.at.saturating_sub(first) as u32,
             hi: hi.saturating_sub(first) as u32,
         };
-        self.phase = Phase::Next;
     }
 
     fn issue_block(&self, cx: &mut Context<'_>, op: CommandOp, slots: SlotSet) {
@@ -354,7 +387,7 @@ impl Repair {
     /// Nobody waits for a check; what is done with the stripe locked is done soon.
     fn issue(&self, cx: &mut Context<'_>, op: CommandOp, at: Sector, len: u32, slots: SlotSet) {
         let class = match self.phase {
-            Phase::Checking | Phase::CheckingAll => Class::Extra,
+            Phase::Checking | Phase::CheckingPart => Class::Extra,
             _ => Class::Ordinary,
         };
         for slot in slots.iter() {
@@ -387,6 +420,12 @@ impl Repair {
         cx.give_back_all();
         cx.array.unlock_stripe(cx.op, stripe);
     }
+}
+
+/// Sectors of the part from `at` on, up to `end`.
+fn part(at: u64, end: u64) -> u32 {
+    // CAST: Limited to `PART`.
+    end.saturating_sub(at).min(PART) as u32
 }
 
 /// From which blocks the member's is computed; `None` when that is impossible.

@@ -242,6 +242,7 @@ impl StripeSync {
         }
     }
 
+    #[inline(never)]
     pub(crate) fn advance(&mut self, cx: &mut Context<'_>) -> Step {
         loop {
             match self.phase {

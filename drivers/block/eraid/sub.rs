@@ -10,6 +10,7 @@ use kernel::{alloc::KBox, sync::Arc};
 use crate::{
     array::Array,
     kapi::{
+        blocks::Blocks,
         command::{Command, CommandContext, CommandFlags, CommandIo, CommandOp},
         device::MemberDevice,
         status::Status,
@@ -64,6 +65,9 @@ pub(crate) struct Sub {
     pub(crate) retries: Retries,
     /// It is part of a repair: its failure is no news.
     pub(crate) repairs: bool,
+    /// How many sectors of a read that failed came before the first bad block; `None` if any block
+    /// may be bad.
+    pub(crate) good: Option<u32>,
     /// When its member got it.
     pub(crate) queued_us: u64,
     /// When it entered the device.
@@ -90,6 +94,7 @@ impl Sub {
             transport: Transport::Bio,
             retries: Retries::On,
             repairs: false,
+            good: None,
             queued_us: 0,
             dispatched_us: 0,
         }
@@ -102,14 +107,18 @@ impl Sub {
     }
 }
 
-/// Hands `cmd` to `device`; [`Sub::done`](CommandContext::done) gets it back. Contexts are those of
-/// [`Command::submit`].
-pub(crate) fn send(cmd: Cmd, device: Arc<MemberDevice>) {
+/// Hands `cmd` to `device`, page by page if there are `blocks`;
+/// [`Sub::done`](CommandContext::done) gets it back. Contexts are those of [`Command::submit`].
+pub(crate) fn send(cmd: Cmd, device: Arc<MemberDevice>, blocks: Option<KBox<Blocks>>) {
     let io = cmd.ctx.io;
-    match cmd.ctx.transport {
-        Transport::Bio => Command::submit(cmd, device, io),
+    match (cmd.ctx.transport, blocks) {
+        (Transport::Bio, None) => Command::submit(cmd, device, io),
+        (Transport::Bio, Some(blocks)) => Command::submit_in_blocks(cmd, device, io, blocks),
     }
 }
+
+/// Sectors of a block, of which [`ReadDone`] counts.
+pub(crate) const SECTORS_PER_BLOCK: u32 = 8;
 
 /// A command that ended, as its member's books want to know it.
 pub(crate) struct Ended {
@@ -133,7 +142,9 @@ impl Ended {
                 dispatched: Micros::new(sub.dispatched_us),
                 end: match status.is_ok() {
                     true => End::Good,
-                    false => End::Bad { good: 0 },
+                    false => End::Bad {
+                        good: sub.good.unwrap_or(0) / SECTORS_PER_BLOCK,
+                    },
                 },
             },
         }
@@ -151,6 +162,14 @@ impl CommandContext for Sub {
                 Ok(()) => return,
                 Err(back) => (cmd, status) = (back, Status::OFFLINE),
             }
+        }
+        cmd.ctx.good = match status.is_ok() {
+            true => None,
+            // CAST: A command is shorter than 4 GiB.
+            false => member.bad_place(status, cmd.good_len().map(|len| (len / 512) as u32)),
+        };
+        if let Some(blocks) = cmd.take_blocks() {
+            member.keep_blocks(blocks);
         }
         member.completed(&array, &cmd, status);
         let ended = Ended::of(&cmd, status);

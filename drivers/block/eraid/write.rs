@@ -76,6 +76,7 @@ impl StripeWrite {
         }
     }
 
+    #[inline(never)]
     pub(crate) fn advance(&mut self, cx: &mut Context<'_>) -> Step {
         loop {
             match self.phase {

@@ -608,8 +608,8 @@ impl Gather<'_> {
         simple.then_some(needed)
     }
 
-    /// Whether all that is missing could be computed without those who are on their way, if parity and
-    /// data fit together.
+    /// Whether all that is missing could be computed without those who are on their way, and without
+    /// those who are avoided, if parity and data fit together.
     pub fn can_do_without_pending(&self) -> bool {
         let needed = u32::from(self.geometry.data_columns());
         let mut missing = self.missing().iter();
@@ -617,7 +617,7 @@ impl Gather<'_> {
             let grain = Grains::one(number);
             let others = self.slots_with(|lane| {
                 let unread = (grain & (lane.failed_fast | lane.failed_slow)).is_empty();
-                lane.is_free() && grain.is_subset(lane.usable) && unread
+                !lane.avoided && lane.is_free() && grain.is_subset(lane.usable) && unread
             });
             others.len() >= needed
         })

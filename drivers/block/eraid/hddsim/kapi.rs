@@ -23,6 +23,8 @@ pub(crate) mod noio;
 #[path = "../kapi/page_compare.rs"]
 mod page_compare;
 
+#[path = "../kapi/blocks.rs"]
+pub(crate) mod blocks;
 #[path = "../kapi/class.rs"]
 pub(crate) mod class;
 #[path = "../kapi/command.rs"]

@@ -10,6 +10,7 @@
 //! C header: [`include/linux/bio.h`](srctree/include/linux/bio.h)
 
 use core::{
+    ffi::c_void,
     ops::BitOr,
     ptr, //
 };
@@ -23,7 +24,12 @@ use kernel::{
 };
 
 use super::{
+    blocks::{
+        Blocks,
+        Template, //
+    },
     device::MemberDevice,
+    guards::with_own_plug,
     page::{
         pages_for,
         PageBuf,
@@ -240,6 +246,8 @@ pub(crate) struct Command<C: CommandContext> {
     pub(crate) buf: PageBuf,
     /// Memory of a request, to be used instead.
     loan: Option<Loan>,
+    /// The bios of a read that is sent page by page.
+    blocks: Option<KBox<Blocks>>,
     /// The user's part.
     pub(crate) ctx: C,
 }
@@ -267,6 +275,7 @@ impl<C: CommandContext> Command<C> {
                 dev: None,
                 buf: PageBuf::new(max_pages)?,
                 loan: None,
+                blocks: None,
                 ctx,
             },
             GFP_KERNEL,
@@ -387,6 +396,89 @@ impl<C: CommandContext> Command<C> {
         // SAFETY: `bio` is complete, with an end function, and its memory stays in place until that
         // is called. It may be called before this returns, so nothing is touched afterwards.
         unsafe { bindings::submit_bio_noacct(bio) };
+    }
+
+    /// Whether [`Self::submit_in_blocks`] would send `io` page by page.
+    pub(crate) fn has_blocks(&self, io: &CommandIo) -> bool {
+        io.op == CommandOp::Read && self.loan.is_none() && Blocks::fit(io.buf_off, io.len)
+    }
+
+    /// Hands a read to `dev` page by page, so that [`Self::good_len`] knows afterwards how far it
+    /// came; or as [`Self::submit`] does, if [`Self::has_blocks`] does not hold.
+    ///
+    /// The device gets one command, of which its driver may tell where it failed, if it merges; see
+    /// [`MemberDevice::merges`]. [`CommandFlags::NOMERGE`] has no effect. The command ends once, with
+    /// the status of the first page that failed, if one did. Contexts are those of [`Self::submit`];
+    /// in the middle of another submission nothing is merged. Not for [`CommandFlags::NOWAIT`].
+    pub(crate) fn submit_in_blocks(
+        mut cmd: KBox<Self>,
+        dev: Arc<MemberDevice>,
+        io: CommandIo,
+        mut blocks: KBox<Blocks>,
+    ) {
+        blocks.reset();
+        if !cmd.has_blocks(&io) {
+            cmd.blocks = Some(blocks);
+            Self::submit(cmd, dev, io);
+            return;
+        }
+        if cmd.buf.check(io.buf_off, io.len).is_err() {
+            cmd.blocks = Some(blocks);
+            C::done(cmd, Status::INVAL);
+            return;
+        }
+        let template = Template {
+            bdev: dev.bdev(),
+            opf: io.opf() & !CommandFlags::NOMERGE.0,
+            sector: io.sector,
+            origin: io.origin.map(|origin| (origin.dev, origin.sector)),
+        };
+        cmd.dev = Some(dev);
+        let added = cmd.buf.for_each_page(io.buf_off, io.len, |page, _, _| {
+            // SAFETY: The blocks are owned here, so they are not in flight. The command keeps the
+            // device and its pages until the last bio has ended.
+            unsafe { blocks.add(page, &template) }
+        });
+        let this = ptr::from_mut::<Blocks>(&mut blocks);
+        cmd.blocks = Some(blocks);
+        if added.is_err() {
+            // Cannot happen: `has_blocks()` has checked the number of pages.
+            cmd.dev = None;
+            C::done(cmd, Status::INVAL);
+            return;
+        }
+        let cmd = KBox::into_raw(cmd);
+        // SAFETY: The blocks were filled above, and stay where they are, in their box, which belongs
+        // to the command until `blocks_ended()` is called.
+        with_own_plug(|| unsafe { Blocks::submit(this, cmd.cast(), Self::blocks_ended) });
+    }
+
+    /// How many bytes of a read that has ended came for certain, from its start on; `None` if it was
+    /// not sent page by page. Any context.
+    pub(crate) fn good_len(&self) -> Option<usize> {
+        self.blocks.as_ref()?.good_len()
+    }
+
+    /// Gives back what [`Self::submit_in_blocks`] got. Any context.
+    pub(crate) fn take_blocks(&mut self) -> Option<KBox<Blocks>> {
+        self.blocks.take()
+    }
+
+    /// The end of all bios that [`Self::submit_in_blocks`] submitted.
+    ///
+    /// # Safety
+    ///
+    /// To be called once, with the raw form of the box that it gave up.
+    unsafe fn blocks_ended(cmd: *mut c_void) {
+        // SAFETY: The caller gives what was a box, which is used nowhere else any more.
+        let mut cmd = unsafe { KBox::from_raw(cmd.cast::<Self>()) };
+        let status = cmd
+            .blocks
+            .as_ref()
+            .map_or(Status::INVAL, |blocks| blocks.status());
+        // First, as in `end_io()`.
+        cmd.dev = None;
+        C::done(cmd, status);
     }
 
     /// Adds the part of `buf` that `io` names to an initialised bio.

@@ -374,6 +374,23 @@ impl MemberDevice {
         self.limit(|limits| unsafe { &raw const (*limits).max_sectors })
     }
 
+    /// Whether commands for neighbouring sectors that are submitted together reach the device as
+    /// one, as far as its limits allow. Any context.
+    ///
+    /// Not if `nomerges` in sysfs says so, nor for drivers without requests.
+    pub(crate) fn merges(&self) -> bool {
+        // SAFETY: `bdev` and with it its queue are valid by the type invariant. `mq_ops` is constant
+        // once the device can be opened; the flags may change at any time.
+        let (ops, flags) = unsafe {
+            let queue = (*self.bdev.as_ptr()).bd_queue;
+            (
+                (*queue).mq_ops,
+                (&raw const (*queue).queue_flags).read_volatile(),
+            )
+        };
+        !ops.is_null() && flags & (1 << bindings::QUEUE_FLAG_NOMERGES) == 0
+    }
+
     /// Whether the device takes [`CommandOp::Discard`](super::command::CommandOp::Discard). Any
     /// context.
     pub(crate) fn can_discard(&self) -> bool {

@@ -8,6 +8,9 @@
 //!
 //! C header: [`include/linux/blkdev.h`](srctree/include/linux/blkdev.h)
 
+use core::mem::MaybeUninit;
+use kernel::bindings;
+
 use super::sys;
 
 /// Runs `f` while commands go to their devices at once, even if a caller further up collects
@@ -22,4 +25,22 @@ pub(crate) fn without_plug<R>(f: impl FnOnce() -> R) -> R {
     // stack frame above us, so it still exists.
     unsafe { sys::eraid_plug_attach(plug) };
     ret
+}
+
+/// Runs `f` while commands are collected, to be merged, and go to their devices when it returns or
+/// sleeps. A plug of a caller further up, which might be held for long, has no part in it.
+///
+/// To be called from task context.
+pub(super) fn with_own_plug<R>(f: impl FnOnce() -> R) -> R {
+    without_plug(|| {
+        let mut plug = MaybeUninit::<bindings::blk_plug>::uninit();
+        let plug = plug.as_mut_ptr();
+        // SAFETY: `plug` is valid for writes, and does not move before `blk_finish_plug()`, which
+        // follows in this function.
+        unsafe { bindings::blk_start_plug(plug) };
+        let ret = f();
+        // SAFETY: The counterpart of the call above.
+        unsafe { bindings::blk_finish_plug(plug) };
+        ret
+    })
 }

@@ -12,7 +12,7 @@
 use crate::buffer::Buffer;
 use crate::cache::{CachedWrite, WriteCache};
 use crate::counters::Counters;
-use crate::failure::Bad;
+use crate::failure::{Bad, FailMode};
 use crate::geometry::{Geometry, Place};
 use crate::params::{Key, Params, RetryOff};
 use crate::units::{Block, Extent, Nanos, BLOCK_SIZE, SECTORS_PER_BLOCK};
@@ -694,7 +694,9 @@ where
             Some(buffer) => buffer.passed(media).max(hit),
             None => access.begin + media.since(slot.place.media),
         };
-        let delivered = buffered.is_some_and(|buffer| extent.end_block() <= buffer.delivered);
+        // What was delivered once is in the buffer, unless nothing ever reads it.
+        let delivered = !self.is_never_read()
+            && buffered.is_some_and(|buffer| extent.end_block() <= buffer.delivered);
         let bad = match delivered {
             true => Bad::default(),
             false => slot.command.bad,
@@ -787,6 +789,12 @@ where
             },
             media: slot.end,
         }
+    }
+
+    /// Whether bad blocks cannot be read at all until they are written.
+    fn is_never_read(&self) -> bool {
+        self.params.retry_off() == RetryOff::Always
+            && self.params.failures().mode == FailMode::Persistent
     }
 
     /// Whether a read ends at its first bad block.
