@@ -270,6 +270,7 @@ impl MemberEstimate {
             }
             (Retries::On, End::Good) => {
                 self.count(0, read.blocks.saturating_mul(2));
+                self.service.add(time);
                 self.waited(read, now);
                 Lesson::Nothing
             }

@@ -547,7 +547,7 @@ impl<'a> Costs<'a> {
         let reads = match self.is_long() {
             true => {
                 let in_vain = at_least_one(self.rows * quotient(sums.fail, sums.n));
-                sums.bad + q20(rebuild.any, in_vain) * self.extra
+                sums.bad + q20(sums.bad, in_vain) * self.extra
             }
             false => sums.bad_reach / 2,
         };
@@ -564,7 +564,7 @@ impl<'a> Costs<'a> {
 }
 
 /// Weight of lumps of work that errors make, and of those that rebuilds make, in parts of 1024.
-const LUMP_OF_ERRORS: i64 = 1024 * 7 / 4;
+const LUMP_OF_ERRORS: i64 = 1024 * 2;
 const LUMP_OF_READS: i64 = 1024 * 3 / 4;
 
 /// What computing a block from other members costs; probabilities in parts of 2^20, times in µs.
@@ -599,7 +599,7 @@ impl Rebuild {
             other: others_fail,
             two_in_a_row: at_least_one(others_fail * (costs.rows - 1) / 2),
             second_step: queue / 2 + costs.service + costs.spread(costs.extra),
-            read: costs.others(costs.service, LUMP_OF_READS),
+            read: costs.others(costs.service * 7 / 8, LUMP_OF_READS),
             gain: match sums.wanted {
                 0 | 1 => 0,
                 _ => q10(costs.deviation + costs.queueing * 3 / 8, faster),
