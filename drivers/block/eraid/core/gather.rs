@@ -365,17 +365,21 @@ impl Lane {
         self.asked.is_empty()
     }
 
+    /// Adds to what is asked for next. What needs retries waits for what does not: perhaps it can be
+    /// computed then.
     #[inline]
     fn ask(&mut self, grains: Grains, manner: Manner) {
         if grains.is_empty() {
             return;
         }
-        if self.next.is_empty() {
+        let first = self.next.is_empty();
+        if first || self.next_retries && !manner.retries {
+            self.next = grains;
             (self.next_retries, self.next_extra) = (manner.retries, manner.extra);
+        } else if self.next_retries == manner.retries {
+            self.next |= grains;
+            self.next_extra &= manner.extra;
         }
-        self.next |= grains;
-        self.next_retries |= manner.retries;
-        self.next_extra &= manner.extra;
     }
 }
 
@@ -702,8 +706,10 @@ impl Gather<'_> {
             true => Manner::FAST,
             false => Manner::PATIENT,
         };
+        // Where blocks can be computed, some of several that are missing may be enough.
+        let some: SlotSet = own.iter().take(lack as usize).collect();
         if own.is_subset(look.fresh) && (needed == u32::MAX || self.is_long(own)) {
-            self.ask(own, grain, fast);
+            self.ask(some, grain, fast);
         } else if look.fresh.len() >= lack {
             let chosen = self.choose(number, &look, look.fresh, lack);
             self.ask(chosen, grain, fast);
@@ -711,7 +717,7 @@ impl Gather<'_> {
             self.ask(look.fresh, grain, fast);
             next.waits = true;
         } else if own.is_subset(look.unasked) {
-            self.ask(own, grain, Manner::PATIENT);
+            self.ask(some, grain, Manner::PATIENT);
         } else if look.unasked.len() >= lack {
             let chosen = self.choose(number, &look, look.unasked, lack);
             self.ask(chosen, grain, Manner::PATIENT);

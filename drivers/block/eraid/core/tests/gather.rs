@@ -295,6 +295,36 @@ fn the_drive_retries_when_the_others_fail_too() {
 }
 
 #[test]
+fn no_more_retries_than_needed() {
+    // All six members want the whole of two stripes; two fail in the same row, and one of them
+    // before that, so that the rest of it did not come.
+    let mut rig = six(0, 160);
+    let at = rig.window.at.get() / BLOCK;
+    let (a, b) = (slot(1), slot(3));
+    rig.faults
+        .fast
+        .extend([(a, at + 1), (a, at + 2), (b, at + 2)]);
+    rig.begin(SlotSet::EMPTY, true, WANTED);
+    assert!(rig.run());
+    let retried: Vec<_> = rig
+        .asked
+        .iter()
+        .filter(|c| c.2 == Manner::PATIENT)
+        .collect();
+    assert_eq!(
+        retried.len(),
+        1,
+        "of two in one row one is enough: {:?}",
+        rig.asked
+    );
+    assert_eq!(
+        retried[0].1,
+        Part { offset: 16, len: 8 },
+        "and only what failed"
+    );
+}
+
+#[test]
 fn a_long_rest_is_read_again_from_its_member() {
     let mut rig = Rig::new(Level::Raid5, 6, 128, 0, 128);
     let (piece, own) = rig.pieces[0];
