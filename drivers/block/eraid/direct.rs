@@ -29,7 +29,7 @@ const PAGE_SECTORS: usize = PAGE_SIZE / 512;
 /// Longest command, in sectors.
 pub(crate) const COMMAND_SECTORS: u32 = (COMMAND_PAGES * PAGE_SECTORS) as u32;
 /// Largest read that is copied right in the context of its completion: 16 KiB.
-const COPY_ANYWHERE: u64 = 32;
+pub(crate) const COPY_ANYWHERE: u64 = 32;
 
 enum Phase {
     Reserve,

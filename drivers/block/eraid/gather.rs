@@ -18,7 +18,7 @@ use kernel::{page::PAGE_SIZE, prelude::*};
 
 use crate::{
     array::Array,
-    direct::band_of,
+    direct::{band_of, COPY_ANYWHERE},
     kapi::{
         command::{CommandFlags, CommandOp},
         params::ReadPolicy,
@@ -41,8 +41,6 @@ use eraid_core::{
     units::{Micros, Sector, Sectors, Slot, SlotSet, StripeNo},
 };
 
-/// Largest read that is copied right in the context of its completion, in sectors: 16 KiB.
-const COPY_ANYWHERE: u64 = 32;
 /// Stripes of a window in which blocks are decoded without a lock.
 const STRIPES_MAX: usize = 16;
 
