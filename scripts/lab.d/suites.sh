@@ -6,19 +6,29 @@
 #
 # shellcheck disable=SC2034
 
-suites_of() { # FLAVOUR: "name seconds" lines in table order
-	local script flavours quick seconds
-	while read -r script flavours quick seconds; do
+suites_of() { # FLAVOUR: "name seconds" lines in the order in which they run
+	local script flavours quick seconds leaks place=0 watched=() rest=()
+	while read -r script flavours quick seconds leaks; do
 		case $script in '' | '#'*) continue ;; esac
+		place=$((place + 1))
 		case ",$flavours," in *",$1,"*) ;; *) continue ;; esac
 		[ "$QUICK" = 0 ] || [ "$quick" = yes ] || continue
 		if [ ${#ONLY_SUITES[@]} -gt 0 ]; then
 			case " ${ONLY_SUITES[*]} " in *" $script "*) ;; *) continue ;; esac
 		fi
+		[ -z "$TURN" ] || [ "$quick" = yes ] || turn_has "$TURN" $place "$flavours" "$1" || continue
 		[ -z "${ERAID_SOAK:-}" ] || seconds=$((seconds * 20))
 		seconds=$((seconds * ${ERAID_TIMEOUT_SCALE:-1}))
-		printf '%s %s\n' "$script" "$seconds"
+		if [ "$1$WATCH_ALL$leaks" = kasan0 ]; then
+			rest+=("$script $seconds")
+		else
+			watched+=("$script $seconds")
+		fi
 	done <"$REPO/selftests/suites"
+	# Recording all that is allocated costs as much as the rest of the work: the
+	# guest looks for leaks behind those that are about lifetimes, and then stops.
+	[ "$1" != kasan ] || [ ${#watched[@]} = 0 ] || watched+=("kmemleak $((60 * ${ERAID_TIMEOUT_SCALE:-1}))")
+	[ ${#watched[@]}${#rest[@]} = 00 ] || printf '%s\n' "${watched[@]}" "${rest[@]}"
 }
 
 # A skip is fine where it is listed and the kernel really lacks the symbol.
@@ -33,6 +43,20 @@ skip_allowed() { # FLAVOUR/SUITE/TEST
 		fi
 	done <"$REPO/selftests/skips"
 	return 1
+}
+
+# Processor time so far of these processes and all below them: adds to TICKS (1/100 s).
+ticks_of() { # PID...
+	local pid line fields children
+	for pid in "$@"; do
+		read -r line 2>/dev/null <"/proc/$pid/stat" || continue
+		# Behind the name, which may have anything in it.
+		read -ra fields <<<"${line##*) }"
+		TICKS=$((TICKS + fields[11] + fields[12] + fields[13] + fields[14]))
+		children=$(cat "/proc/$pid/task"/*/children 2>/dev/null) || :
+		# shellcheck disable=SC2086 # numbers
+		ticks_of $children
+	done
 }
 
 # The end of a suite: everything that is wrong with it beyond its own lines.
@@ -64,6 +88,7 @@ BETWEEN=$((180 * ${ERAID_TIMEOUT_SCALE:-1}))
 # Read a guest's output from descriptor 4 until it ends. Sets DONE_SUITES.
 read_guest() { # FLAVOUR DIR GUEST-PID
 	local flavour=$1 dir=$2 pid=$3 line suite='' name rest deadline=$((SECONDS + BETWEEN)) rc diag=()
+	local begun ticks
 	lap
 	while :; do
 		rc=0
@@ -85,6 +110,9 @@ read_guest() { # FLAVOUR DIR GUEST-PID
 			S_KERNEL='' S_TIMEOUT='' S_BAIL=''
 			: >"$S_LOG"
 			diag=()
+			TICKS=0 begun=$SECONDS
+			ticks_of "$pid"
+			ticks=$TICKS
 			deadline=$((SECONDS + ${SUITE_SECONDS[$suite]:-60} + 60))
 			lap
 			continue
@@ -124,6 +152,10 @@ read_guest() { # FLAVOUR DIR GUEST-PID
 			cp "$dir/kernel.log" "${S_LOG%.log}.kernel.log"
 			lap
 			suite_end "$flavour" "$suite" "${line##* }"
+			TICKS=0
+			ticks_of "$pid"
+			printf '%-8s %-12s %5d s, %4d s of processor time\n' "$flavour" "$suite" \
+				$((SECONDS - begun)) $(((TICKS - ticks + 50) / 100)) >>"$LOG/test-times"
 			lane_show
 			DONE_SUITES+=("$suite")
 			suite=

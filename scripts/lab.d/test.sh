@@ -68,36 +68,64 @@ kernel_wait() { # FLAVOUR
 	kernel_setup "$1"
 }
 
+# What takes longest begins first; but while kernels are being made, what needs none.
+lane_order() { # FLAVOUR...
+	local f
+	for f in "$@"; do
+		kernel_is_there "$f" || { echo host "${FLAVOURS[@]}"; return; }
+	done
+	echo smp kasan host stock tt
+}
+
 # --- commands ---------------------------------------------------------------
 
-cmd_test() {
-	local a flavours=() host=0 f need=() start=$SECONDS
-	QUICK=0 ONLY_SUITES=() TEST_ENV=()
+# Sets what cmd_test has declared: flavours, host, and QUICK, ONLY_SUITES, TEST_ENV,
+# TURN, WATCH_ALL.
+test_arguments() {
+	local all=${ERAID_SOAK:+1} turn=''
 	[ -z "${ERAID_SOAK:-}" ] || TEST_ENV=(ERAID_SOAK=1)
-	for a in "$@"; do
-		case $a in
+	while [ $# -gt 0 ]; do
+		case $1 in
 		--quick) QUICK=1 ;;
+		--all) all=1 ;;
+		--turn)
+			turn=${2:-}
+			[[ $turn =~ ^(0|[1-9][0-9]{0,8})$ ]] || die "--turn wants a number"
+			shift
+			;;
+		-*) die "test knows no option $1" "--quick, --all or --turn N" ;;
 		host) host=1 ;;
-		*=*) TEST_ENV+=("$a") ;;
+		*=*) TEST_ENV+=("$1") ;;
 		*)
-			if is_flavour "$a"; then
-				flavours+=("$a")
-			elif grep -qE "^${a}[[:space:]]" "$REPO/selftests/suites"; then
-				ONLY_SUITES+=("$a")
+			if is_flavour "$1"; then
+				flavours+=("$1")
+			elif grep -qE "^${1}[[:space:]]" "$REPO/selftests/suites"; then
+				ONLY_SUITES+=("$1")
 			else
-				die "no such flavour or suite: $a" "see selftests/suites"
+				die "no such flavour or suite: $1" "see selftests/suites"
 			fi
 			;;
 		esac
+		shift
 	done
 	if [ $host = 0 ] && [ ${#flavours[@]} = 0 ] && [ ${#ONLY_SUITES[@]} = 0 ]; then
 		host=1
 		flavours=("${FLAVOURS[@]}")
+		[ "$all$QUICK" != 0 ] || TURN=${turn:-$(turn_of_commit)}
 	fi
+	[ "$TURN" = "${turn:-$TURN}" ] || die "--turn is for a run of everything by turns" "leave out what is beside it"
 	[ ${#flavours[@]} -gt 0 ] || [ ${#ONLY_SUITES[@]} = 0 ] || flavours=("${FLAVOURS[@]}")
+	[ -z "$all" ] && [ ${#ONLY_SUITES[@]} = 0 ] || WATCH_ALL=1
+}
+
+cmd_test() {
+	local flavours=() host=0 f need=() start=$SECONDS
+	QUICK=0 ONLY_SUITES=() TEST_ENV=() TURN='' WATCH_ALL=0
+	test_arguments "$@"
 
 	UNFINISHED='the test run'
 	base_setup
+	: >"$LOG/test-times"
 	for f in "${flavours[@]}"; do
 		if [ -n "$(suites_of "$f")" ]; then need+=("$f"); fi
 	done
@@ -108,16 +136,24 @@ cmd_test() {
 		result FAIL "guests/(programs)" - "did not build"
 		flavours=()
 	fi
-	[ $host = 0 ] || lane host host_tests
-	for f in "${flavours[@]}"; do
-		[ -z "$(suites_of "$f")" ] || lane "$f" guest_tests "$f"
+	for f in $(lane_order "${need[@]}"); do
+		case $f in
+		host) [ $host = 0 ] || lane host host_tests ;;
+		*)
+			case " ${flavours[*]} " in *" $f "*)
+				[ -z "$(suites_of "$f")" ] || lane "$f" guest_tests "$f"
+				;;
+			esac
+			;;
+		esac
 	done
 	# One more than there are processors: every suite waits for something at times.
 	lanes_run "${ERAID_JOBS:-$(($(nproc) + 1))}"
 	[ $((PASSED + FAILED)) -gt 0 ] || die "no test was selected" "see selftests/suites"
+	turn_say "${flavours[@]}"
 	[ ${#TOOK[@]} = 0 ] || printf '   %s\n' "${TOOK[@]}" >&3
 	[ "$FAILED" = 0 ] || printf '   failed: %s\n' "${FAILURES[@]}" >&3
-	say "-- lab test: $((SECONDS - start)) s"
+	say "-- lab test: $((SECONDS - start)) s (each suite's time: $LOG/test-times)"
 	say "$PASSED passed, $FAILED failed$([ $SKIPPED = 0 ] || echo ", $SKIPPED skipped")"
 	LAST_LINE=1 UNFINISHED=
 	[ "$FAILED" = 0 ] || STATUS=1
