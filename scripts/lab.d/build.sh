@@ -27,11 +27,21 @@ build_begin() {
 		exec {seed}>&-
 	done < <(find "$CACHE/build" -mindepth 1 -maxdepth 1 -printf '%T@ %p\n' | sort -rn |
 		sed -nE "s|^[0-9.]+ (.*/[0-9a-f]+-${1#*/build/*-})\$|\1|p")
-	mkdir -p "$1/tree"
-	exec {BUILD_LOCK}>>"$1/lock"
-	flock "$BUILD_LOCK"
+	mkdir -p "$1/tree" && exec {BUILD_LOCK}>>"$1/lock" && flock "$BUILD_LOCK" || die "cannot build in $1"
 }
 build_end() { exec {BUILD_LOCK}>&-; }
+
+# make_begin DIR, make_end DIR STATUS: around make. What one leaves that was killed,
+# or had no room, may be half an object file that is newer than its source, which
+# the next make would take; so that begins with nothing. (cargo sees to this itself.)
+make_begin() {
+	if [ -e "$1/unfinished" ]; then
+		note "${1##*/}: the last build did not end, from the beginning"
+		rm -rf --one-file-system "$1/tree" "$1/tree.list"
+	fi
+	mkdir -p "$1/tree" && : >"$1/unfinished" || die "cannot build in $1"
+}
+make_end() { [ "$2" != 0 ] && room_is_gone || rm "$1/unfinished"; }
 
 # The files of the checkout, tracked or new, not ignored; NUL-separated.
 repo_files() {
@@ -41,18 +51,23 @@ repo_files() {
 		done
 }
 
+# A copy in which something old was left must not be built, whether or not the
+# caller has "set -e".
 copy_tree() { # DIR
-	local list=$1.list
-	repo_files >"$list.new"
+	local list=$1.list files
+	mapfile -d '' files < <(repo_files)
+	[ ${#files[@]} -gt 0 ] || die "git lists no files in $REPO"
+	printf '%s\0' "${files[@]}" >"$list.new" &&
+		tree_update "$1" "$list" && mv "$list.new" "$list" || die "cannot copy the tree to $1"
+}
+
+tree_update() { # DIR LIST
 	# By checksum and without times: a file that changed gets today's date, so
 	# that make sees it, whatever its own date says.
 	(cd "$REPO" && rsync -rlpc --no-times --ignore-missing-args --from0 \
-		--files-from="$list.new" ./ "$1/")
+		--files-from="$2.new" ./ "$1/") || return 1
 	# What is gone from the checkout must not stay in the copy.
-	if [ -e "$list" ]; then
-		comm -z -23 "$list" "$list.new" | (cd "$1" && xargs -0 -r rm -f --)
-	fi
-	mv "$list.new" "$list"
+	[ ! -e "$2" ] || comm -z -23 "$2" "$2.new" | (cd "$1" && xargs -0 -r rm -f --)
 }
 
 # module_build FLAVOUR [make arguments]; kernel_setup FLAVOUR ran before.
@@ -64,12 +79,14 @@ module_build() {
 	case " $* " in *" CLIPPY=1 "*) dir+=-clippy ;; esac
 	log=$LOG/build-$(basename "$dir").log
 	build_begin "$dir"
+	make_begin "$dir"
 	copy_tree "$dir/tree"
 	read -ra args < <(kernel_make_args "$flavour")
 	in_root -r "$SRC:src" -r "$OBJ:obj" -b "$dir/tree:mod" -- \
 		make -C /lab/obj "${args[@]}" M=/lab/mod -j"$(nproc)" "$@" modules >"$log" 2>&1 || rc=$?
 	# modpost only warns about much that cannot work when loaded.
 	if [ $rc = 0 ] && grep -q 'WARNING: modpost' "$log"; then rc=1; fi
+	make_end "$dir" $rc
 	build_end
 	if [ $rc != 0 ]; then
 		awk '/^error|^warning|WARNING|rror:/ { n = 13 } n-- > 0 && shown++ < 80' "$log" >&2

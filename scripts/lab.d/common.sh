@@ -52,30 +52,77 @@ cache_mark() {
 		die "$CACHE has other things in it and is no cache of the lab" \
 			"let ERAID_CACHE name a new or an empty directory"
 	fi
-	echo "The lab of eRAID deletes what it likes here." >"$CACHE/$CACHE_MARK"
+	# Without room for the words the file alone will do.
+	echo "The lab of eRAID deletes what it likes here." >"$CACHE/$CACHE_MARK" || cache_is_marked
 }
 
-cache_init() {
+# --- room -------------------------------------------------------------------
+
+# What an entry takes while it is being made, MB; some is gone when it is done.
+readonly -A ROOM=([root]=3600 [debs]=400 [src]=1900 [pkg]=200 [stock]=500
+	[smp]=1000 [kasan]=1200 [tt]=1000 [perf]=1000)
+# What a run takes besides: builds, logs, MB.
+readonly ROOM_TO_RUN=300
+# With less the disk counts as full, MB.
+readonly NO_ROOM=16
+
+room_free() { df --output=avail -B 1M "$CACHE" | tail -n 1 | tr -d ' '; }
+
+# room_check WHAT MB
+room_check() {
+	local free
+	free=$(room_free)
+	[ "$free" -ge "$2" ] ||
+		die "$free MB are free under $CACHE; $1 takes up to $2" \
+			"make room, or let ERAID_CACHE name a place that has more; nothing was begun"
+}
+
+# Whether the disk is full, or was by what a log says.
+room_is_gone() { # [LOG]
+	[ "$(room_free)" -lt $NO_ROOM ] || grep -qs 'No space left on device' "$@" /dev/null
+}
+
+# Without room all sorts of things fail in all sorts of words; these say why.
+room_say() { # [LOG]
+	! room_is_gone "$@" || printf 'lab: %s\n' "the disk under $CACHE is full ($(room_free) MB are free)" \
+		"what to do: make room, or let ERAID_CACHE name a place that has more, and run this again" >&2
+}
+
+# --- the cache's life -------------------------------------------------------
+
+# Whoever made a directory in tmp/ is gone: its name has the process's number.
+cache_sweep() {
+	local dir name pid lock
+	for dir in "$CACHE"/tmp/*.*; do
+		name=${dir##*/}
+		case $name in
+		lab.*) pid=${name#lab.} pid=${pid%%.*} ;;
+		*) pid=${name##*.} ;;
+		esac
+		[ -d "$dir" ] && ! kill -0 "$pid" 2>/dev/null || continue
+		# What it started may still be at it, for a moment.
+		exec {lock}>"$CACHE/lock/${name%%.*}" || continue
+		if flock -n "$lock"; then rm -rf --one-file-system "$dir"; fi
+		exec {lock}>&-
+	done
+}
+
+cache_init() { # COMMAND
 	CACHE=${ERAID_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/eraid}
 	cache_mark
 	CACHE=$(realpath "$CACHE")
-	mkdir -p "$CACHE/lock" "$CACHE/tmp" "$CACHE/cargo" "$CACHE/build"
+	# Who has no room can always clean.
+	[ "$1" = clean ] || room_check "a run" $ROOM_TO_RUN
 	# Each checkout has logs of its own.
 	LOG=$CACHE/log/$(key_of "$REPO")
-	mkdir -p "$LOG"
+	mkdir -p "$CACHE/lock" "$CACHE/tmp" "$CACHE/cargo" "$CACHE/build" "$LOG" || [ "$1" = clean ]
 	# Everybody who uses the cache holds this shared; cleaning wants it alone.
 	exec 8>"$CACHE/lock/use"
 	flock -s 8
 	# What labs that were killed left behind. All mounts are in namespaces of
 	# their own, so a removal can never reach anything else.
-	local dir pid
-	for dir in "$CACHE"/tmp/lab.*; do
-		pid=${dir##*/lab.} pid=${pid%%.*}
-		if [ -d "$dir" ] && ! kill -0 "$pid" 2>/dev/null; then
-			rm -rf --one-file-system "$dir"
-		fi
-	done
-	TMP=$(mktemp -d "$CACHE/tmp/lab.$$.XXXXXX")
+	cache_sweep
+	TMP=$(mktemp -d "$CACHE/tmp/lab.$$.XXXXXX") || [ "$1" = clean ]
 	trap cleanup EXIT
 	trap 'echo "lab: interrupted" >&2; exit 130' INT
 	trap 'echo "lab: told to end by a signal" >&2; exit 143' TERM HUP
@@ -90,6 +137,7 @@ cleanup() {
 	local running
 	mapfile -t running < <(jobs -rp)
 	[ ${#running[@]} = 0 ] || kill "${running[@]}" 2>/dev/null || :
+	[ $rc = 0 ] || room_say
 	rm -rf --one-file-system "$TMP"
 }
 
@@ -109,8 +157,9 @@ cached() {
 		fi
 		if [ ! -e "$CACHED/.lab-key" ]; then
 			rm -rf --one-file-system "$CACHE/tmp/$name".* "$CACHED"
+			room_check "making $name" "${ROOM[$name]:-$NO_ROOM}"
 			tmp=$CACHE/tmp/$name.$$
-			mkdir -p "$tmp"
+			mkdir -p "$tmp" || die "cannot make $tmp"
 			start=$SECONDS
 			say "-- $name: making it (log: $LOG/$name.log)"
 			# A subshell of its own, or "set -e" would be off inside "||".
@@ -118,19 +167,26 @@ cached() {
 			(set -e; "$1" "$tmp" "${@:2}") >"$LOG/$name.log" 2>&1
 			rc=$?
 			set -e
+			[ $rc != 0 ] || cached_done "$tmp" "$key" "$CACHED" 2>>"$LOG/$name.log" || rc=$?
 			if [ $rc != 0 ]; then
 				tail -n 25 "$LOG/$name.log" >&2
+				if room_is_gone "$LOG/$name.log"; then
+					room_say "$LOG/$name.log"
+					# What cannot be finished is not in others' way.
+					rm -rf --one-file-system "$tmp"
+				fi
 				die "making $name failed after $((SECONDS - start)) s" \
 					"read $LOG/$name.log; the next run starts this step afresh"
 			fi
-			printf '%s\n' "$key" >"$tmp/.lab-key"
-			chmod 755 "$tmp"
-			mv -T "$tmp" "$CACHED"
 			say "-- $name: made in $((SECONDS - start)) s"
 		fi
 		exec {lock}>&-
 	fi
 	touch "$CACHED/.lab-key"
+}
+
+cached_done() { # DIR KEY NAME: complete from now on
+	printf '%s\n' "$2" >"$1/.lab-key" && chmod 755 "$1" && mv -T "$1" "$3"
 }
 
 # Everything that no current key asks for, the longest unused first; other
