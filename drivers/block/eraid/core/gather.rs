@@ -640,6 +640,8 @@ impl Gather<'_> {
             return;
         };
         let asked = core::mem::take(&mut lane.asked);
+        // What lay between what was asked for was read again, or was to be.
+        lane.have = lane.have & !asked;
         let failed = match answer {
             Answer::All => {
                 lane.have |= asked & lane.usable;

@@ -126,7 +126,8 @@ impl Rig {
             Some(_) => (part.offset, Answer::Error),
         };
         let buffer = self.buffers.entry(slot).or_default();
-        // What the device may have overwritten is not what it was until it has answered.
+        // A device may have written anything to what it did not deliver, whatever was there before.
+        buffer.retain(|sector| !sectors.contains(sector));
         buffer.extend(sectors.start..good);
         self.gather().came(slot, answer);
     }
