@@ -381,6 +381,7 @@ impl GatherRead {
         };
         if !more {
             self.issued_us = now_us();
+            cx.array.reading.budget.lock().earn(asked.len());
         }
         if how.patience_us > 0 {
             cx.array.expect_late(now_us() + how.patience_us);

@@ -197,10 +197,11 @@ impl Budget {
         self.percent = percent;
     }
 
-    /// A read of a member was sent that is no hedge.
+    /// So many reads of members were sent that are no hedges.
     #[inline]
-    pub fn earn(&mut self) {
-        let more = self.hundredths.saturating_add(self.percent);
+    pub fn earn(&mut self, reads: u32) {
+        let more = self.percent.saturating_mul(reads);
+        let more = self.hundredths.saturating_add(more);
         self.hundredths = more.min(Self::CAP * 100);
     }
 
@@ -316,16 +317,16 @@ mod tests {
         let mut budget = Budget::new(Budget::PERCENT);
         let mut spent = 0;
         for _ in 0..10_000 {
-            budget.earn();
+            budget.earn(1);
             spent += if budget.spend(3) { 3 } else { 0 };
         }
         assert!((500..=520).contains(&spent), "{spent}");
         assert!(!budget.spend(3));
-        (0..100_000).for_each(|_| budget.earn());
+        budget.earn(100_000);
         assert!(budget.spend(60), "no hedge costs more than can be saved up");
         assert!(!budget.spend(1));
         budget.set_percent(0);
-        (0..1000).for_each(|_| budget.earn());
+        budget.earn(1000);
         assert!(!budget.spend(1));
     }
 }
