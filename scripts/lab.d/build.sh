@@ -41,7 +41,10 @@ make_begin() {
 	fi
 	mkdir -p "$1/tree" && : >"$1/unfinished" || die "cannot build in $1"
 }
-make_end() { [ "$2" != 0 ] && room_is_gone || rm "$1/unfinished"; }
+make_end() {
+	# Above 128 it was killed, with the lab or by somebody else.
+	if [ "$2" = 0 ] || { [ "$2" -le 128 ] && ! room_is_gone; }; then rm "$1/unfinished"; fi
+}
 
 # The files of the checkout, tracked or new, not ignored; NUL-separated.
 repo_files() {

@@ -154,8 +154,9 @@ read_guest() { # FLAVOUR DIR GUEST-PID
 			suite_end "$flavour" "$suite" "${line##* }"
 			TICKS=0
 			ticks_of "$pid"
-			printf '%-8s %-12s %5d s, %4d s of processor time\n' "$flavour" "$suite" \
-				$((SECONDS - begun)) $(((TICKS - ticks + 50) / 100)) >>"$LOG/test-times"
+			# The guest may be gone by now, with its numbers.
+			[ $TICKS -lt "$ticks" ] || printf '%-8s %-12s %5d s, %4d s of processor time\n' \
+				"$flavour" "$suite" $((SECONDS - begun)) $(((TICKS - ticks + 50) / 100)) >>"$LOG/test-times"
 			lane_show
 			DONE_SUITES+=("$suite")
 			suite=
