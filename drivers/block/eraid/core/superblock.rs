@@ -470,7 +470,7 @@ impl Superblock {
         self.logical_block_size = raw.logical_block_size()?;
         self.policy = raw.policy(self.geometry.level())?;
         self.active = raw.active()?;
-        self.front = raw.front()?;
+        self.front = raw.front(&self.geometry)?;
         self.regions = raw.regions(&self.geometry, self.front.map)?;
         self.slot = raw.slot()?;
         self.decode_slots(raw)
@@ -677,7 +677,7 @@ impl RawSuperblock {
         }
     }
 
-    fn front(&self) -> Result<FrontLayout, SbError> {
+    fn front(&self, geometry: &Geometry) -> Result<FrontLayout, SbError> {
         const IMPOSSIBLE: SbError = SbError::Nonsense("has a superblock with an impossible layout");
         let front = FrontLayout {
             bad_blocks: self.bad_blocks.get(),
@@ -687,6 +687,10 @@ impl RawSuperblock {
             data: Sector::new(self.data.get()),
         };
         front.validate().map_err(|_| IMPOSSIBLE)?;
+        // Without a page for its list, no slot could have a bad block.
+        if front.bad_blocks.pages() < u32::from(geometry.members()) {
+            return Err(IMPOSSIBLE);
+        }
         let fixed = Side::BOTH.map(|side| superblock(side).get());
         if self.superblocks.map(U64::get) != fixed {
             return Err(IMPOSSIBLE);

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{is_sealed, is_zero, number, reseal, torn, Fields, Rng, Tally};
+use common::{images, is_sealed, is_zero, number, reseal, torn, Fields, Rng, Tally};
 use eraid_core::badblocks::{self, BadBlocks, BadPage, BadRange, RANGES_MAX, RANGES_PER_PAGE};
 use eraid_core::checkpoint::{Checkpoint, Rebuild, Scrub, ScrubKind};
 use eraid_core::crc32c::reference;
@@ -150,7 +150,7 @@ fn mutating<C: Codec>() {
     let mut fields = C::fields();
     let mut tally = Tally::default();
     let mut base = (Box::new([0; PAGE_SIZE]), 0);
-    for turn in 0..MUTATIONS {
+    for turn in 0..images(MUTATIONS) {
         if turn % 20 == 0 {
             let value = C::random(&rig, &mut rng);
             base = (

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{is_sealed, is_zero, number, reseal, torn, Fields, Rng, Tally};
+use common::{images, is_sealed, is_zero, number, reseal, superblock_fields, torn, Rng, Tally};
 use eraid_core::crc32c::reference;
 use eraid_core::geometry::{Geometry, Level};
 use eraid_core::layout::FrontLayout;
@@ -247,70 +247,14 @@ fn unknown_features() {
     assert_eq!(change(12, 0), Err(SbError::Version));
 }
 
-/// The table of all fields.
-fn fields() -> Fields {
-    let mut fields = Fields::new();
-    fields.add(&[
-        ("magic", 8),
-        ("crc", 4),
-        ("version", 4),
-        ("array", 16),
-        ("name", 32),
-        ("generation", 8),
-        ("incompat", 8),
-        ("ro_compat", 8),
-        ("compat", 8),
-        ("level", 4),
-        ("layout", 4),
-        ("raid_disks", 4),
-        ("chunk", 4),
-        ("component", 8),
-        ("logical_block_size", 4),
-        ("policy", 4),
-        ("local_m", 4),
-        ("local_k", 4),
-        ("local_interleave", 4),
-        ("local_code", 4),
-        ("region_shift", 4),
-        ("active", 4),
-        ("reserved", 8),
-        ("superblock_a", 8),
-        ("superblock_b", 8),
-    ]);
-    for area in ["bad_blocks", "map", "checkpoint", "ppl"] {
-        fields.add(&[(&format!("{area}.start"), 8), (&format!("{area}.len"), 8)]);
-    }
-    fields.add(&[
-        ("data", 8),
-        ("reserved2", 8),
-        ("slot", 4),
-        ("reserved3", 4),
-        ("member", 16),
-        ("reshape", 232),
-    ]);
-    assert_eq!(fields.end(), 512);
-    for slot in 0..64 {
-        let name = |field: &str| format!("slots[{slot}].{field}");
-        fields.add(&[
-            (&name("uuid"), 16),
-            (&name("state"), 4),
-            (&name("reserved"), 4),
-            (&name("generation"), 8),
-            (&name("recovery_offset"), 8),
-        ]);
-    }
-    fields.add(&[("reserved4", 1024)]);
-    fields
-}
-
 /// Whatever is changed: no panic, and exactly what the oracle calls sane is accepted.
 #[test]
 fn mutations() {
     let mut rng = Rng::for_test("superblock mutations");
-    let mut fields = fields();
+    let mut fields = superblock_fields();
     let mut tally = Tally::default();
     let mut base = encoded(&random_superblock(&mut rng));
-    for turn in 0..MUTATIONS {
+    for turn in 0..images(MUTATIONS) {
         if turn % 20 == 0 {
             base = encoded(&random_superblock(&mut rng));
         }
@@ -427,6 +371,7 @@ fn sane_front(page: &Page) -> bool {
         && aligned
         && halves
         && used
+        && parts[2].1 / 16 >= u128::from(number(page, 104, 4))
         && data % 2048 == 0
         && data <= 1 << 27
 }

@@ -60,6 +60,14 @@ impl Rng {
     }
 }
 
+/// How many mutated images a test makes: `few`, or a million in a soak (`ERAID_SOAK`).
+pub(crate) fn images(few: usize) -> usize {
+    match std::env::var_os("ERAID_SOAK") {
+        Some(_) => few.max(1_000_000),
+        None => few,
+    }
+}
+
 /// The little-endian number of `size` bytes at `at`.
 pub(crate) fn number(page: &Page, at: usize, size: usize) -> u64 {
     let bytes = page[at..at + size].iter().rev();
@@ -205,6 +213,62 @@ fn mutate_bytes(page: &mut Page, rng: &mut Rng, field: &Field) {
         }
         _ => page[at] = rng.next() as u8,
     }
+}
+
+/// The table of the fields of a superblock.
+pub(crate) fn superblock_fields() -> Fields {
+    let mut fields = Fields::new();
+    fields.add(&[
+        ("magic", 8),
+        ("crc", 4),
+        ("version", 4),
+        ("array", 16),
+        ("name", 32),
+        ("generation", 8),
+        ("incompat", 8),
+        ("ro_compat", 8),
+        ("compat", 8),
+        ("level", 4),
+        ("layout", 4),
+        ("raid_disks", 4),
+        ("chunk", 4),
+        ("component", 8),
+        ("logical_block_size", 4),
+        ("policy", 4),
+        ("local_m", 4),
+        ("local_k", 4),
+        ("local_interleave", 4),
+        ("local_code", 4),
+        ("region_shift", 4),
+        ("active", 4),
+        ("reserved", 8),
+        ("superblock_a", 8),
+        ("superblock_b", 8),
+    ]);
+    for area in ["bad_blocks", "map", "checkpoint", "ppl"] {
+        fields.add(&[(&format!("{area}.start"), 8), (&format!("{area}.len"), 8)]);
+    }
+    fields.add(&[
+        ("data", 8),
+        ("reserved2", 8),
+        ("slot", 4),
+        ("reserved3", 4),
+        ("member", 16),
+        ("reshape", 232),
+    ]);
+    assert_eq!(fields.end(), 512);
+    for slot in 0..64 {
+        let name = |field: &str| format!("slots[{slot}].{field}");
+        fields.add(&[
+            (&name("uuid"), 16),
+            (&name("state"), 4),
+            (&name("reserved"), 4),
+            (&name("generation"), 8),
+            (&name("recovery_offset"), 8),
+        ]);
+    }
+    fields.add(&[("reserved4", 1024)]);
+    fields
 }
 
 /// Counts mutated images that got past the checksum.
