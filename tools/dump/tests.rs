@@ -55,7 +55,7 @@ impl Image {
                 policy: Policy::of(Level::Raid5),
                 active: true,
                 front,
-                regions: Regions::smallest(&geometry, front.map).unwrap(),
+                regions: Regions::smallest(&geometry, front.map, front.map.pages()).unwrap(),
                 slot: Slot::new(1).unwrap(),
                 ..Superblock::BLANK
             },

@@ -17,12 +17,12 @@ use eraid_core::{
     badblocks,
     control::{parse_create, Create, MemberSpec},
     geometry::{Geometry, Level},
-    layout::{superblock as superblock_at, Area, FrontLayout},
+    layout::{superblock as superblock_at, FrontLayout},
     metapage::{PageId, Side},
     refusal::{Errno, Refusal},
     refuse,
     region::RegionState,
-    regionmap::{self, Region, Regions, REGION_SHIFT_MAX, REGION_SHIFT_MIN},
+    regionmap::{self, Region, Regions},
     superblock::{ArrayName, Policy, SlotRecord, SlotState, Superblock},
     units::{Generation, Sectors, Slot, Uuid},
 };
@@ -33,6 +33,9 @@ const HEAD_BYTES: usize = 1 << 20;
 const TAIL_BYTES: usize = 512 << 10;
 /// Generation of all metadata of a new array.
 const FIRST: Generation = Generation::new(1);
+/// Pages of the region map that a new array uses at most. Writes anywhere then come back to every
+/// region before it is marked as clean.
+const MAP_PAGES: u32 = 1;
 /// Largest logical block size of a member.
 const BLOCK_MAX: u32 = 4096;
 
@@ -137,7 +140,8 @@ impl Registry {
                     regions.push(RegionState::loaded(region), GFP_KERNEL)?;
                 }
             }
-            let map_generations = KVec::from_elem(FIRST, 1, GFP_KERNEL)?;
+            let pages = superblock.regions.pages() as usize;
+            let map_generations = KVec::from_elem(FIRST, pages, GFP_KERNEL)?;
             let parts = Parts {
                 superblock,
                 members,
@@ -225,7 +229,8 @@ fn describe(
     superblock.policy = Policy::of(create.level);
     superblock.active = true;
     superblock.front = front;
-    superblock.regions = regions(&geometry, front.map)?;
+    superblock.regions = Regions::smallest(&geometry, front.map, MAP_PAGES)
+        .ok_or_else(|| refuse!(Errno::FBig, "the members are too large"))?;
     let generation = superblock.generation;
     for (record, device) in superblock.slots.iter_mut().zip(devices) {
         *record = SlotRecord {
@@ -256,14 +261,6 @@ fn tell_left_over(superblock: &Superblock, devices: &Devices) {
             );
         }
     }
-}
-
-/// Regions so small that one page of the map still holds them.
-fn regions(geometry: &Geometry, map: Area) -> Result<Regions, Refusal> {
-    (REGION_SHIFT_MIN..=REGION_SHIFT_MAX)
-        .filter_map(|shift| Regions::new(geometry, shift, map))
-        .find(|regions| regions.pages() == 1)
-        .ok_or_else(|| refuse!(Errno::FBig, "the members are too large"))
 }
 
 /// The state all regions start in.
@@ -320,18 +317,7 @@ fn format_member(
         io.write(device, superblock_at(side))?;
     }
     write_bad_blocks(io, device, superblock)?;
-    let id = PageId {
-        array: superblock.array,
-        number: 0,
-    };
-    let (_, count) = superblock.regions.regions_of(0);
-    let all = core::iter::repeat_n(region, count);
-    regionmap::encode(&mut io.page, crc32c, id, FIRST, all);
-    let map = superblock.front.map.page(Side::of(FIRST), 0);
-    io.write(
-        device,
-        map.ok_or_else(|| refuse!(Errno::NoSpc, "no room for the map"))?,
-    )?;
+    write_map(io, device, superblock, region)?;
     // The older one is never needed again: it is there so that both slots are valid from the start.
     for generation in [FIRST, FIRST.next()] {
         superblock.generation = generation;
@@ -351,6 +337,28 @@ fn zero_ends(io: &mut MemberIo, device: &Arc<MemberDevice>) -> Result<(), Refusa
         .ok_or_else(|| refused(ENODEV, "zeroing the ends of", disk_io::name(device)))?;
     io.zero(device, 0, HEAD_BYTES as u64 / 512)?;
     io.zero(device, tail.next_multiple_of(block), size)
+}
+
+/// Writes the map of an array all of whose regions are in the same state.
+#[inline(never)]
+fn write_map(
+    io: &mut MemberIo,
+    device: &Arc<MemberDevice>,
+    superblock: &Superblock,
+    region: Region,
+) -> Result<(), Refusal> {
+    let regions = superblock.regions;
+    let map = superblock.front.map.page(Side::of(FIRST), 0);
+    let at = map.ok_or_else(|| refuse!(Errno::NoSpc, "no room for the map"))?;
+    io.write_pages(device, at, regions.pages(), |page, number| {
+        let id = PageId {
+            array: superblock.array,
+            number,
+        };
+        let (_, count) = regions.regions_of(number);
+        let all = core::iter::repeat_n(region, count);
+        regionmap::encode(page, crc32c, id, FIRST, all);
+    })
 }
 
 /// Writes empty bad-block lists of all members.

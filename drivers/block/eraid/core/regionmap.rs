@@ -175,9 +175,14 @@ impl Regions {
         })
     }
 
-    /// The smallest regions that the map has room for.
-    pub fn smallest(geometry: &Geometry, map: Area) -> Option<Regions> {
-        (REGION_SHIFT_MIN..=REGION_SHIFT_MAX).find_map(|shift| Regions::new(geometry, shift, map))
+    /// The smallest regions that the map has room for in its first `pages` pages.
+    ///
+    /// More pages mean smaller regions: less to resync after a crash, and more writes that have to
+    /// wait until their region is marked; Documentation/design/metadata.rst has the numbers.
+    pub fn smallest(geometry: &Geometry, map: Area, pages: u32) -> Option<Regions> {
+        (REGION_SHIFT_MIN..=REGION_SHIFT_MAX)
+            .filter_map(|shift| Regions::new(geometry, shift, map))
+            .find(|regions| regions.pages() <= pages)
     }
 
     /// log2 of the size of a region in sectors of a member.

@@ -67,7 +67,7 @@ impl Array {
             policy: Policy::of(level),
             active: true,
             front,
-            regions: Regions::smallest(&geometry, front.map).unwrap(),
+            regions: Regions::smallest(&geometry, front.map, front.map.pages()).unwrap(),
             ..Superblock::BLANK
         };
         for number in 0..members {

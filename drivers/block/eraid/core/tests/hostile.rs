@@ -49,7 +49,7 @@ fn array(rng: &mut Rng) -> Vec<Superblock> {
         policy: Policy::of(level),
         active: true,
         front,
-        regions: Regions::smallest(&geometry, front.map).unwrap(),
+        regions: Regions::smallest(&geometry, front.map, front.map.pages()).unwrap(),
         ..Superblock::BLANK
     };
     for record in newest.slots.iter_mut().take(usize::from(members)) {

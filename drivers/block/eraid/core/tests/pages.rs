@@ -34,7 +34,7 @@ impl Rig {
         let geometry = Geometry::new(Level::Raid5, 5, Sectors::new(128), component).unwrap();
         Rig {
             geometry,
-            regions: Regions::smallest(&geometry, front.map).unwrap(),
+            regions: Regions::smallest(&geometry, front.map, front.map.pages()).unwrap(),
             per_slot: badblocks::pages_per_slot(front.bad_blocks, 5),
         }
     }
@@ -526,8 +526,59 @@ fn regions_cover_the_array() {
         let front = FrontLayout::for_member(size).unwrap();
         let chunk = Sectors::new(1 << rng.between(3, 13));
         let geometry = Geometry::new(Level::Raid1, 2, chunk, front.component(size)).unwrap();
-        let regions = Regions::smallest(&geometry, front.map).unwrap();
+        let regions = Regions::smallest(&geometry, front.map, front.map.pages()).unwrap();
         check_regions(&mut rng, &geometry, &regions, front.map);
+        // In fewer pages: the next size with which they suffice, and no smaller one.
+        let pages = rng.between(1, u64::from(front.map.pages())) as u32;
+        let few = Regions::smallest(&geometry, front.map, pages).unwrap();
+        assert!(few.pages() <= pages && few.shift() >= regions.shift());
+        let smaller = Regions::new(&geometry, few.shift().wrapping_sub(1), front.map);
+        assert!(smaller.is_none_or(|smaller| smaller.pages() > pages));
+    }
+}
+
+/// The map at its full size: regions of 16 MiB as long as they fit the area, doubled from there on;
+/// and of so many pages each is found where it belongs.
+#[test]
+fn a_map_of_all_pages() {
+    let front = FrontLayout::standard();
+    assert_eq!(front.map.pages(), 1024);
+    let of = |mib: u64, pages| {
+        let component = Sectors::new(mib << 11);
+        let geometry = Geometry::new(Level::Raid6, 8, Sectors::new(128), component).unwrap();
+        Regions::smallest(&geometry, front.map, pages).unwrap()
+    };
+    let fits = 1024 * REGIONS_PER_PAGE as u64 * 16;
+    for (mib, pages, shift, used) in [
+        (16, 1024, 15, 1),
+        (fits, 1024, 15, 1024),
+        (fits + 1, 1024, 16, 513),
+        (4 * fits, 1024, 17, 1024),
+        (20_000_000, 1, 27, 1),
+        (20_000_000, 16, 23, 11),
+        (20_000_000, 1024, 17, 698),
+    ] {
+        let regions = of(mib, pages);
+        assert_eq!(
+            (regions.shift(), regions.pages()),
+            (shift, used),
+            "{mib} MiB"
+        );
+    }
+    let regions = of(fits, 1024);
+    let slots = SlotSet::first_n(8);
+    let mut page = Box::new([0; PAGE_SIZE]);
+    for number in [0, 1, 700, 1023] {
+        let array = ARRAY;
+        let id = PageId { array, number };
+        let (_, count) = regions.regions_of(number);
+        let all = std::iter::repeat_n(Region::CLEAN, count);
+        regionmap::encode(&mut page, reference, id, Generation::new(1), all);
+        assert!(MapPage::decode(&page, reference, id, &regions, slots).is_ok());
+        let number = number ^ 1;
+        let other = PageId { array, number };
+        let misplaced = MapPage::decode(&page, reference, other, &regions, slots);
+        assert_eq!(misplaced.err(), Some(PageError::Misplaced));
     }
 }
 

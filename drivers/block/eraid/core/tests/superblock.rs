@@ -43,7 +43,7 @@ fn random_superblock(rng: &mut Rng) -> Superblock {
     let chunk = Sectors::new(1 << rng.between(4, 11));
     let geometry = Geometry::new(level, members, chunk, front.component(size)).unwrap();
     let regions = match rng.below(2) {
-        0 => Regions::smallest(&geometry, front.map),
+        0 => Regions::smallest(&geometry, front.map, front.map.pages()),
         _ => (REGION_SHIFT_MIN..=REGION_SHIFT_MAX)
             .rev()
             .find_map(|shift| Regions::new(&geometry, shift, front.map)),
@@ -111,7 +111,7 @@ fn fields_lie_where_they_are_documented() {
     superblock.geometry =
         Geometry::new(Level::Raid5, 3, Sectors::new(128), Sectors::new(1 << 20)).unwrap();
     superblock.front = FrontLayout::standard();
-    superblock.regions = Regions::smallest(&superblock.geometry, superblock.front.map).unwrap();
+    superblock.regions = Regions::smallest(&superblock.geometry, superblock.front.map, 1).unwrap();
     superblock.slots = [SlotRecord::EMPTY; 64];
     superblock.slot = slot(2);
     superblock.slots[2] = SlotRecord {
