@@ -101,7 +101,7 @@ pub struct FrontLayout {
     pub map: Area,
     /// Progress of recovery and scrub.
     pub checkpoint: Area,
-    /// Room for a partial parity log, unused so far.
+    /// Partial parity log; not in halves, see [`ppl`](crate::ppl). Not written by the driver yet.
     pub ppl: Area,
     /// Where the data starts.
     pub data: Sector,

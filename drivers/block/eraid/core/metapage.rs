@@ -77,6 +77,7 @@ pub(crate) enum Kind {
     BadBlocks,
     RegionMap,
     Checkpoint,
+    LogRecord,
 }
 
 impl Kind {
@@ -86,6 +87,7 @@ impl Kind {
             Kind::BadBlocks => *b"eRAIDbb1",
             Kind::RegionMap => *b"eRAIDmp1",
             Kind::Checkpoint => *b"eRAIDcp1",
+            Kind::LogRecord => *b"eRAIDpl1",
         }
     }
 }

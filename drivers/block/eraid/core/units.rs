@@ -71,6 +71,11 @@ unit! {
 }
 
 unit! {
+    /// Number of a record in the partial parity log of a member, from 1.
+    Sequence
+}
+
+unit! {
     /// A point in time or a duration, in microseconds of a monotonic clock.
     Micros
 }
@@ -146,6 +151,14 @@ impl Generation {
     #[inline]
     pub const fn next(self) -> Generation {
         Generation(self.0.saturating_add(1))
+    }
+}
+
+impl Sequence {
+    /// The number of the next record; the last number stays where it is.
+    #[inline]
+    pub const fn next(self) -> Sequence {
+        Sequence(self.0.saturating_add(1))
     }
 }
 

@@ -9,11 +9,14 @@ use common::{images, is_sealed, is_zero, number, reseal, torn, Fields, Rng, Tall
 use eraid_core::badblocks::{self, BadBlocks, BadPage, BadRange, RANGES_MAX, RANGES_PER_PAGE};
 use eraid_core::checkpoint::{Checkpoint, Rebuild, Scrub, ScrubKind};
 use eraid_core::crc32c::reference;
-use eraid_core::geometry::{Geometry, Level};
+use eraid_core::geometry::{Geometry, Level, Rows};
 use eraid_core::layout::{Area, FrontLayout};
 use eraid_core::metapage::{Page, PageError, PageId, Side, PAGE_SIZE};
+use eraid_core::ppl::{Entry, Header, LogId, LogLayout, Record, Stamp, COLUMNS_MAX};
 use eraid_core::regionmap::{self, Init, MapPage, Region, Regions, REGIONS_PER_PAGE};
-use eraid_core::units::{Generation, RegionNo, Sector, Sectors, Slot, SlotSet, StripeNo, Uuid};
+use eraid_core::units::{
+    Generation, RegionNo, Sector, Sectors, Sequence, Slot, SlotSet, StripeNo, Uuid,
+};
 
 /// Mutated images of each kind of page.
 const MUTATIONS: usize = 40_000;
@@ -394,6 +397,169 @@ impl Codec for Progress {
         };
         number(page, 44, 4) == 0 && rebuild && scrub && is_zero(page, 120, PAGE_SIZE)
     }
+}
+
+struct Log;
+
+impl Log {
+    /// A layout with a log that is small, so that all of it is met.
+    fn id(rig: &Rig, cell: u32) -> LogId<'_> {
+        let area = FrontLayout::for_member(Sectors::new(64 << 11)).unwrap().ppl;
+        let layout = LogLayout::new(&rig.geometry, area).unwrap();
+        // A value carries no slot: that of its cell.
+        let holder = Slot::new((cell % 5) as u8).unwrap();
+        LogId {
+            array: ARRAY,
+            geometry: &rig.geometry,
+            layout,
+            holder,
+        }
+    }
+}
+
+impl Codec for Log {
+    type Value = (u32, Header);
+    const NAME: &'static str = "log record";
+    const MAGIC: &'static [u8; 8] = b"eRAIDpl1";
+
+    fn random(rig: &Rig, rng: &mut Rng) -> Self::Value {
+        let sequence = rng.between(1, 1 << 40);
+        let stamp = Stamp {
+            generation: Generation::new(1),
+            sequence: Sequence::new(sequence),
+            oldest: Sequence::new(rng.between(1, sequence)),
+            durable: Sequence::new(rng.below(sequence)),
+        };
+        let cell = Log::id(rig, 0).layout.cell_of(stamp.sequence);
+        let holder = Log::id(rig, cell).holder;
+        let lo = rng.below(128) as u32;
+        let rows = Rows {
+            lo,
+            hi: rng.between(u64::from(lo) + 1, 128) as u32,
+        };
+        let mut covers = [Rows::NONE; COLUMNS_MAX];
+        let whole = rng.once_in(4);
+        for cover in covers.iter_mut().take(4) {
+            let lo = rng.between(u64::from(rows.lo), u64::from(rows.hi) - 1) as u32;
+            let hi = rng.between(u64::from(lo) + 1, u64::from(rows.hi)) as u32;
+            *cover = match rng.below(4) {
+                _ if whole => rows,
+                0 => Rows::NONE,
+                1 => rows,
+                _ => Rows { lo, hi },
+            };
+        }
+        let stripes = (rng.below(rig.geometry.stripes() - 5)..).map(StripeNo::new);
+        let mut of_holder = stripes.filter(|s| rig.geometry.p_slot(*s) == Some(holder));
+        let record = Record {
+            stripe: of_holder.next().unwrap(),
+            rows,
+            covers,
+            doubtful: rng.once_in(4),
+        };
+        let payload = record.partial_rows(&rig.geometry) > 0;
+        let header = Header {
+            stamp,
+            entry: Entry::Write(record),
+            payload_crc: if payload { rng.next() as u32 } else { 0 },
+        };
+        let mark = Header {
+            entry: Entry::Mark,
+            payload_crc: 0,
+            ..header
+        };
+        (cell, if rng.once_in(5) { mark } else { header })
+    }
+
+    fn number(value: &Self::Value) -> u32 {
+        value.0
+    }
+
+    fn encode((cell, header): &Self::Value, generation: Generation, page: &mut Page) {
+        let rig = Rig::new();
+        let mut header = *header;
+        header.stamp.generation = generation;
+        header.encode(page, reference, &Log::id(&rig, *cell));
+    }
+
+    fn decode(rig: &Rig, page: &Page, number: u32) -> Result<(Generation, Self::Value), PageError> {
+        let mut header = Header::decode(page, reference, &Log::id(rig, number), number)?;
+        let generation = header.stamp.generation;
+        header.stamp.generation = Generation::new(1);
+        Ok((generation, (number, header)))
+    }
+
+    fn fields() -> Fields {
+        let mut fields = header_fields();
+        fields.add(&[
+            ("sequence", 8),
+            ("oldest", 8),
+            ("durable", 8),
+            ("stripe", 8),
+            ("kind", 4),
+            ("payload_crc", 4),
+            ("rows.lo", 4),
+            ("rows.hi", 4),
+        ]);
+        for column in 0..63 {
+            fields.add(&[
+                (&format!("covers[{column}].lo"), 4),
+                (&format!("covers[{column}].hi"), 4),
+            ]);
+        }
+        fields.add(&[("reserved3", 3480)]);
+        fields
+    }
+
+    fn sane_body(rig: &Rig, page: &Page, expected: u32) -> bool {
+        let n32 = |at| number(page, at, 4);
+        let [sequence, oldest, durable, stripe] = [64, 72, 80, 88].map(|at| number(page, at, 8));
+        let rows = |at| (n32(at), n32(at + 4));
+        let (lo, hi) = rows(104);
+        let cells = 2 * 1024 * 2 / 136;
+        let place = (1..1 << 63).contains(&sequence)
+            && sequence % cells == u64::from(expected)
+            && (1..=sequence).contains(&oldest)
+            && durable < sequence;
+        if !place || !is_zero(page, 616, PAGE_SIZE) {
+            return false;
+        }
+        if n32(96) == 0 {
+            return is_zero(page, 44, 48) && is_zero(page, 88, 616);
+        }
+        let covers: Vec<_> = (0..63).map(|column| rows(112 + 8 * column)).collect();
+        let inside = |(from, to): &(u64, u64)| {
+            (*from, *to) == (0, 0) || (*from < *to && *from >= lo && *to <= hi)
+        };
+        let complete = |row: u64| covers[..4].iter().all(|c| c.0 <= row && row < c.1);
+        let partial = || (lo..hi).filter(|row| !complete(*row)).count() as u64;
+        // md's left-symmetric layout: P of stripe 0 is on the last member.
+        let holder = u64::from(expected % 5);
+        (1..=2).contains(&n32(96))
+            && stripe < rig.component() / 128
+            && 4 - stripe % 5 == holder
+            && lo < hi
+            && hi <= 128
+            && covers.iter().all(inside)
+            && covers[4..].iter().all(|cover| *cover == (0, 0))
+            && n32(44) == if n32(96) == 1 { partial() } else { 0 }
+            && (n32(44) > 0 || n32(100) == 0)
+    }
+}
+
+#[test]
+fn log_record_round_trip() {
+    round_trip::<Log>();
+}
+
+#[test]
+fn log_record_torn() {
+    tearing::<Log>();
+}
+
+#[test]
+fn log_record_mutations() {
+    mutating::<Log>();
 }
 
 #[test]

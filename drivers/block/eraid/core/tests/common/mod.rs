@@ -12,17 +12,26 @@ use std::collections::BTreeMap;
 /// Offset of the checksum in superblocks and metadata pages.
 const CRC_AT: usize = 8;
 
+/// The seed of a test: `ERAID_SEED`, or a fixed one; printed.
+pub(crate) fn seed(name: &str) -> u64 {
+    let seed = match std::env::var("ERAID_SEED") {
+        Ok(text) => text.parse().expect("ERAID_SEED has to be a number"),
+        Err(_) => 20_240_229,
+    };
+    println!("{name}: ERAID_SEED={seed}");
+    seed
+}
+
 /// A small random number generator: splitmix64.
 pub(crate) struct Rng(u64);
 
 impl Rng {
     /// The generator of a test: `ERAID_SEED` overrides its fixed seed, which is printed.
     pub(crate) fn for_test(name: &str) -> Rng {
-        let seed = match std::env::var("ERAID_SEED") {
-            Ok(text) => text.parse().expect("ERAID_SEED has to be a number"),
-            Err(_) => 20_240_229,
-        };
-        println!("{name}: ERAID_SEED={seed}");
+        Rng(seed(name))
+    }
+
+    pub(crate) fn with_seed(seed: u64) -> Rng {
         Rng(seed)
     }
 
