@@ -10,6 +10,7 @@
 
 readonly MB=16 N=4
 readonly SLOT_A=$((64 * 1024)) SLOT_B=$((1024 * 1024))
+readonly DUMP=$ERAID_TOOLS/eraid-dump
 
 started() { [ -L $CONTROL/arrays/arr ]; }
 line() { with_commas "$@"; }
@@ -30,6 +31,9 @@ starts() {
 	t_run "${1}_stop" array_stop arr
 }
 
+# dumped NODE KEY: what a reader other than the driver finds in the metadata.
+dumped() { "$DUMP" "$1" | sed -n "s/^$2=//p"; }
+
 # overwrite NODE OFFSET BYTES: damage.
 overwrite() { must dd if=/dev/urandom of="$1" bs=512 seek=$(($2 / 512)) count=$(($3 / 512)) oflag=direct conv=notrunc status=none; }
 
@@ -40,6 +44,11 @@ UUID=$(attr uuid)
 OFFSET=$(($(<"$A/rd0/offset") * 512))
 t_run write writes
 t_run stop array_stop arr
+for i in 0 1 2 3; do t_run "dump_m$i" "$DUMP" "/dev/m$i"; done
+t_is "$(dumped /dev/m2 array)" "$UUID" dump_uuid
+t_is "$(dumped /dev/m2 slot)" 2 dump_slot
+t_is "$(dumped /dev/m0 active)" 0 dump_was_stopped
+t_is "$(dumped /dev/m0 regions_in_flight)" 0 dump_nothing_in_flight
 
 # --- order --------------------------------------------------------------------
 starts reversed "members=/dev/m3,/dev/m2,/dev/m1,/dev/m0"
@@ -94,11 +103,13 @@ must array_stop arr
 null_member save $MB
 must copy_device /dev/m1 /dev/save
 overwrite /dev/m0 $SLOT_A 4096
+t_is "$(dumped /dev/m0 superblock)" b dump_torn_A
 starts torn_A "members=$(line "${MEMBERS[@]}")"
 overwrite /dev/m0 $((SLOT_B + 512)) 512
 starts torn_B "members=$(line "${MEMBERS[@]}")"
 overwrite /dev/m2 $SLOT_A 512
 overwrite /dev/m2 $SLOT_B 512
+t_run_fails dump_both_torn "$DUMP" /dev/m2
 refused both_torn EINVAL m2 "members=$(line "${MEMBERS[@]}")"
 refused both_torn_degraded EINVAL m2 "members=$(line "${MEMBERS[@]}") degraded=1"
 
@@ -135,6 +146,9 @@ must writes >/dev/null
 oracle_copy
 must array_stop arr
 drop_members
+t_run crash_dump "$DUMP" /dev/c1
+t_is "$(dumped /dev/c1 active)" 1 crash_dump_was_running
+t_run crash_dump_in_flight test "$(dumped /dev/c1 regions_in_flight)" -gt 0
 # Parity that was not written in time, in the first stripes.
 O_DISKS=$N
 for stripe in 0 1 2 3 4 5; do
