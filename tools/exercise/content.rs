@@ -77,6 +77,15 @@ pub fn fill_blocks(key: u64, first: u64, stamp: Stamp, block_size: usize, out: &
     }
 }
 
+/// The stamp that `bytes`, read from a block, bear; `None` when they look like no block.
+pub fn stamp_of(bytes: &[u8]) -> Option<Stamp> {
+    let mut words = bytes.chunks_exact(8).take(HEADER_WORDS).map(word);
+    match (words.next(), words.next(), words.next()) {
+        (Some(MAGIC), Some(_), Some(stamp)) => Some(Stamp::from_bits(stamp)),
+        _ => None,
+    }
+}
+
 /// Says in words what `bytes`, read from a block, look like.
 pub fn describe(bytes: &[u8]) -> String {
     if bytes.iter().all(|&byte| byte == 0) {

@@ -4,8 +4,9 @@
 //! there is there.
 //!
 //! `fill` and `write` record every write in a log; `verify` recomputes from the log what each
-//! block must hold and compares every byte. `read-load` measures reads, `compare` compares two
-//! devices, `pattern` makes a device hold something known (or something wrong) beforehand.
+//! block must hold and compares every byte. `race` reads what it writes at the same time.
+//! `read-load` measures reads, `compare` compares two devices, `pattern` makes a device hold
+//! something known (or something wrong) beforehand.
 //!
 //! Exit status: 0 all is right, 1 some bytes are wrong, 2 the work could not be done.
 
@@ -14,6 +15,7 @@ mod content;
 mod load;
 mod log;
 mod model;
+mod race;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -40,6 +42,7 @@ enum Command {
     ReadLoad(load::LoadArgs),
     Compare(compare::CompareArgs),
     Pattern(compare::PatternArgs),
+    Race(race::RaceArgs),
 }
 
 /// Runs a command; false when bytes are wrong.
@@ -51,6 +54,7 @@ fn run(command: &Command) -> io::Result<bool> {
         Command::ReadLoad(args) => load::load(args).map(|()| true),
         Command::Compare(args) => compare::compare(args),
         Command::Pattern(args) => compare::pattern(args),
+        Command::Race(args) => race::race(args),
     }
 }
 
