@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # How reads ask the members: each policy does what it says, what a drive cannot read
-# comes from the others and is rewritten, and a drive that hangs holds up no read.
+# comes from the others and is rewritten, and a drive that is slow or hangs holds up no read.
 . ./ktap_helpers.sh
 . ./lib.sh
 
@@ -101,6 +101,101 @@ retried() {
 	unmake retried
 }
 
+# A block that the member takes, and cannot read again, is not repaired, and costs the member nothing.
+rewritten_in_vain() {
+	local id=in_vain dir
+	null_members 4 16
+	wrap_members
+	must array_create reads level=5 chunk=64K assume_clean=1
+	LOG=$WORK/reads.log
+	rm -f "$LOG"
+	must "$EXERCISE" fill "$NODE" --log "$LOG" --seed "$SEED" --length $SIZE >/dev/null
+	dir=$(member_dir 1)
+	data_on 1
+	dm_change d1 "$(fail_table /dev/m1 error_reads \
+		$(($(<"$dir/offset") + START / (LENGTH * 3) * (LENGTH / 512))) 8)"
+	t_run ${id}_verify verify
+	t_run ${id}_was_tried wait_until 10 told 'cannot be read back'
+	t_is "$(count repaired)" 0 ${id}_not_counted
+	t_is "$(<"$dir/state")" in_sync ${id}_not_ejected
+	dm_change d1 "$(linear_table /dev/m1)"
+	t_run ${id}_stop array_stop reads
+	drop_members
+}
+
+told() { dmesg | grep -q "eraid.*$1"; }
+
+# load MODE COUNT [OPTIONS...]: of 8 KiB anywhere; sets MEAN_US. For simulated time.
+load() {
+	"$ERAID_TOOLS/eraid-load" "$1" "$NODE" --size 8K --align 8K --count "$2" "${@:3}" \
+		--seed $((SEED += 1)) >"$WORK/load" 2>&1 || return 1
+	MEAN_US=$(sed -nE 's/.*\bmean_us=([0-9]+).*/\1/p' "$WORK/load" | head -n 1)
+}
+
+# A drive ten times slower than the others is left out, and the others answer.
+left_out() {
+	local healthy before
+	make 5 $DRIVES
+	must load closed 300 --in-flight 1
+	healthy=$MEAN_US
+	set_to $BAD slow_percent 1000
+	must load closed 200 --in-flight 1
+	before=$(count left_out)
+	t_run left_out_reads load closed 1000 --in-flight 1
+	t_note "mean $MEAN_US us, healthy $healthy us; left out $(($(count left_out) - before))"
+	# It has a fifth of the data.
+	t_run left_out_counted test $(($(count left_out) - before)) -ge 150
+	t_run left_out_in_time test "$MEAN_US" -lt $((healthy * 2))
+	set_to $BAD slow_percent 100
+	t_run left_out_verify verify
+	unmake left_out
+}
+
+# A drive whose answers are always late is no reason to ask all others all the time: they may be
+# asked for 5% of the reads, four of them each, and for 20 reads that were saved up.
+budget() {
+	local before hedged count=1500
+	make 5 $DRIVES
+	must store "$A/read_policy" normal
+	must load closed 300 --in-flight 1
+	set_to $BAD latency_ms 100
+	# Until it is known to be no drive that hangs.
+	must load closed 500 --in-flight 1
+	before=$(count hedged)
+	t_run budget_reads load closed $count --in-flight 1
+	hedged=$(($(count hedged) - before))
+	t_note "mean $MEAN_US us, hedged $hedged of $count"
+	t_run budget_some_are_hedged test $hedged -ge 5
+	t_run budget_not_more test $hedged -le $(((count / 20 + 20) / 4))
+	set_to $BAD latency_ms 0
+	unmake budget
+}
+
+# All drives are busy: what is not needed any more leaves the queues, and what is needed after all, since
+# a drive fails, does not wait there.
+crowded() {
+	local count=2000 member reads=0
+	make 5 $DRIVES
+	must store "$A/read_policy" proactive
+	set_to $BAD retry_off always
+	set_to $BAD fail_ppm 50000
+	for member in "${MEMBERS[@]}"; do
+		reads=$((reads - $(sim_counter "${member##*/}" reads)))
+	done
+	t_run crowded_reads load closed $count --in-flight 16
+	for member in "${MEMBERS[@]}"; do
+		reads=$((reads + $(sim_counter "${member##*/}" reads)))
+	done
+	t_note "mean $MEAN_US us; removed $(count removed), promoted $(count promoted); $reads reads of drives"
+	t_run crowded_removed test "$(count removed)" -ge $((count / 4))
+	# Besides what is asked for after a failure.
+	t_run crowded_spares_the_drives test $((reads + $(count removed))) -le $((count * DRIVES * 11 / 10))
+	t_run crowded_promoted test "$(count promoted)" -gt 0
+	set_to $BAD fail_ppm 0
+	t_run crowded_verify verify
+	unmake crowded
+}
+
 # hung LEVEL DRIVES POLICY: no read waits for a drive that does not answer.
 hung() {
 	local id=hung_r$1_$3 max
@@ -127,8 +222,13 @@ repaired 6 6 normal 20000
 repaired 1 2 auto 6000
 retried
 if is_tt; then
+	left_out
+	budget
+	crowded
 	hung 5 $DRIVES normal
 	hung 6 6 auto
 	hung 1 2 normal
+else
+	rewritten_in_vain
 fi
 finish
