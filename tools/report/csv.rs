@@ -3,40 +3,21 @@
 //! All numbers of a benchmark, one line for each cell and array.
 
 use crate::cells::Cell;
-use crate::outcome::{Array, Outcome, ARRAYS};
+use crate::outcome::{Array, Outcome, ARRAYS, MEASURES};
 use crate::verdict::{deviation, Verdict};
 use crate::Row;
 
 /// Words of the guests' output that become columns as they are.
-const COLUMNS: [&str; 21] = [
-    "kernel",
-    "drive_seed",
-    "drives",
-    "seed",
-    "requests",
-    "errors",
-    "mean_us",
-    "p50_us",
-    "p99_us",
-    "p999_us",
-    "max_us",
-    "first_half_mean_us",
-    "second_half_mean_us",
-    "lag_mean_us",
-    "lag_max_us",
-    "in_flight_max",
-    "seconds",
-    "rate",
-    "MBps",
-    "digest",
-    "mode",
-];
+fn columns() -> impl Iterator<Item = &'static str> {
+    let first = ["kernel", "drive_seed", "drives"].into_iter();
+    first.chain(MEASURES).chain(["MBps", "digest", "mode"])
+}
 
 /// The file's text. `drives` is a hash over all parameters and seeds of all drives, `digest` one
 /// over every request's latency and result.
 pub fn all(rows: &[Row]) -> String {
     let mut text = String::from("cell,array");
-    for column in COLUMNS {
+    for column in columns() {
         text += ",";
         text += column;
     }
@@ -53,7 +34,7 @@ pub fn all(rows: &[Row]) -> String {
             text += &row.cell.name;
             text += ",";
             text += array.word();
-            for column in COLUMNS {
+            for column in columns() {
                 text += ",";
                 text += outcome.word(column);
             }

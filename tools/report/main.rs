@@ -11,6 +11,7 @@
 
 mod cells;
 mod csv;
+mod curves;
 mod failslow;
 mod outcome;
 mod overhead;

@@ -54,8 +54,9 @@ pub struct Outcome {
     pub histogram: Vec<Bucket>,
 }
 
-/// Words that are needed later, all of them numbers.
-const NUMBERS: [&str; 13] = [
+/// What is measured of each load, all of it numbers; columns of the CSV files, in their order.
+pub const MEASURES: [&str; 15] = [
+    "seed",
     "requests",
     "errors",
     "mean_us",
@@ -65,15 +66,21 @@ const NUMBERS: [&str; 13] = [
     "max_us",
     "first_half_mean_us",
     "second_half_mean_us",
+    "lag_mean_us",
     "lag_max_us",
     "in_flight_max",
+    "seconds",
     "rate",
-    "MBps",
 ];
 
 /// How much slower the second half of a run is than the first in an array that keeps up, at
 /// most; more means that requests pile up and the numbers grow with the length of the run.
 const STEADY: f64 = 1.3;
+
+/// Whether an array kept up with its load, from the means of the halves of the run.
+pub fn keeps_up(first_half: f64, second_half: f64) -> bool {
+    second_half <= STEADY * first_half
+}
 
 impl Outcome {
     /// Reads a guest's output.
@@ -92,7 +99,7 @@ impl Outcome {
             }
         }
         let outcome = Outcome { words, histogram };
-        for key in NUMBERS {
+        for key in MEASURES.into_iter().chain(["MBps"]) {
             let number = outcome.word(key).parse::<f64>();
             if !number.is_ok_and(f64::is_finite) {
                 return Err(format!("no number {key}="));
@@ -137,7 +144,7 @@ impl Outcome {
 
     /// Whether the array kept up with the load.
     pub fn is_steady(&self) -> bool {
-        self.ms("second_half_mean") <= STEADY * self.ms("first_half_mean")
+        keeps_up(self.ms("first_half_mean"), self.ms("second_half_mean"))
     }
 }
 

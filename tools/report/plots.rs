@@ -5,6 +5,7 @@
 //! That is one minus the cumulative distribution; on a logarithmic scale the tail shows.
 
 use crate::cells::{Group, Measure, GROUPS};
+use crate::curves::{area, draw_curves, frame, range, Curve, Plot, COLOURS};
 use crate::outcome::{Array, Bucket, ARRAYS};
 use crate::Row;
 use plotters::prelude::*;
@@ -12,30 +13,11 @@ use std::error::Error;
 use std::io;
 use std::path::Path;
 
-/// A plot that was written.
-pub struct Plot {
-    /// Its title.
-    pub title: String,
-    /// Its file, in the directory of the report.
-    pub file: String,
-}
+/// The smallest share on a plot.
+const SMALLEST: f64 = 1e-4;
 
 /// Points whose coordinates are closer than this ratio are one on a plot: a pixel or less.
 const NEAR: f64 = 1.015;
-
-/// Width and height in pixels.
-pub const SIZE: (u32, u32) = (900, 520);
-
-/// Colours that people who do not see all colours can tell apart (Okabe and Ito, 2008).
-pub const COLOURS: [RGBColor; 7] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-    RGBColor(0, 0, 0),
-];
 
 /// Writes the plots: one for each group and size that has latencies.
 pub fn write(rows: &[Row], out: &Path, name: &str) -> io::Result<Vec<Plot>> {
@@ -109,27 +91,24 @@ fn draw(title: &str, path: &Path, rows: &[&Row]) -> Result<(), Box<dyn Error>> {
     let mut curves = Vec::new();
     for (row, colour) in rows.iter().zip(COLOURS.iter().cycle()) {
         for array in ARRAYS {
-            if let Some(outcome) = row.on(array) {
-                let label = format!("{}, {}", row.cell.label, array.name());
-                curves.push((label, array, *colour, curve(&outcome.histogram)));
-            }
+            let Some(outcome) = row.on(array) else {
+                continue;
+            };
+            curves.push(Curve {
+                label: format!("{}, {}", row.cell.label, array.name()),
+                // md wide and pale, eRAID a thin line that stays visible on top of it.
+                style: match array {
+                    Array::Md => colour.mix(0.35).stroke_width(5),
+                    Array::Eraid => colour.stroke_width(2),
+                },
+                points: curve(&outcome.histogram),
+            });
         }
     }
-    let points = || curves.iter().flat_map(|(_, _, _, points)| points);
-    let from = points()
-        .map(|point| point.0)
-        .fold(f64::MAX, f64::min)
-        .max(0.1);
-    let to = points().map(|point| point.0).fold(from * 10.0, f64::max);
-
-    let area = SVGBackend::new(path, SIZE).into_drawing_area();
-    area.fill(&WHITE)?;
-    let mut chart = ChartBuilder::on(&area)
-        .caption(title, ("sans-serif", 20))
-        .margin(12)
-        .x_label_area_size(44)
-        .y_label_area_size(64)
-        .build_cartesian_2d((from..to).log_scale(), (1e-4..1.0f64).log_scale())?;
+    let (from, to) = range(&curves, |point| point.0, 10.0);
+    let area = area(path)?;
+    let mut chart = frame(&area, title)
+        .build_cartesian_2d((from..to).log_scale(), (SMALLEST..1.0).log_scale())?;
     chart
         .configure_mesh()
         .x_desc("latency, ms (simulated)")
@@ -144,25 +123,10 @@ fn draw(title: &str, path: &Path, rows: &[&Row]) -> Result<(), Box<dyn Error>> {
         .y_label_formatter(&|share| format!("{}%", share * 100.0))
         .light_line_style(WHITE)
         .draw()?;
-    for (label, array, colour, points) in curves {
-        let points = points.into_iter().filter(|point| point.1 >= 1e-4);
-        // md wide and pale, eRAID a thin line that stays visible on top of it.
-        let style = match array {
-            Array::Md => colour.mix(0.35).stroke_width(5),
-            Array::Eraid => colour.stroke_width(2),
-        };
-        chart
-            .draw_series(LineSeries::new(points, style))?
-            .label(label)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 24, y)], style));
+    for curve in &mut curves {
+        curve.points.retain(|point| point.1 >= SMALLEST);
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::LowerLeft)
-        .legend_area_size(30)
-        .background_style(WHITE.mix(0.85))
-        .border_style(BLACK.mix(0.3))
-        .draw()?;
+    draw_curves(&mut chart, curves, SeriesLabelPosition::LowerLeft)?;
     area.present()?;
     Ok(())
 }

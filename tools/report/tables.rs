@@ -3,8 +3,8 @@
 //! The tables, which people read on a terminal and in the report alike.
 
 use crate::cells::{Cell, Group, Measure, GROUPS};
+use crate::curves::Plot;
 use crate::outcome::{Outcome, ARRAYS};
-use crate::plots::Plot;
 use crate::table::{dash, short, Table};
 use crate::verdict::{deviation, measured, Verdict};
 use crate::{writes, Row};

@@ -4,7 +4,7 @@
 
 use crate::failslow::cells::{Cell, WARM_UP};
 use crate::failslow::stacks::Stack;
-use crate::outcome::Outcome;
+use crate::outcome::{keeps_up, Outcome, MEASURES};
 use std::collections::BTreeMap;
 
 /// What tells results apart; a new one replaces that of the same key.
@@ -42,35 +42,20 @@ const OF_DRIVES: [(&str, &str); 5] = [
     ("busy_us", "busy_us"),
 ];
 
-/// Columns that are words of the guest's output: numbers, and texts.
-const WORDS: [&str; 16] = [
-    "seed",
-    "requests",
-    "errors",
-    "mean_us",
-    "p50_us",
-    "p99_us",
-    "p999_us",
-    "max_us",
-    "first_half_mean_us",
-    "second_half_mean_us",
-    "lag_mean_us",
-    "lag_max_us",
-    "in_flight_max",
-    "seconds",
-    "rate",
-    "degraded",
-];
+/// Columns that are words of the guest's output, besides what is measured of each load: a number,
+/// and texts.
+const DEGRADED: &str = "degraded";
 const WORDS_TEXT: [&str; 3] = ["kernel", "drives", "digest"];
 
-/// How much slower the second half of a run is than the first in an array that keeps up, at
-/// most; more means that requests pile up and the numbers grow with the length of the run.
-const STEADY: f64 = 1.3;
+/// Numbers that the guest's output has as they are.
+fn words() -> impl Iterator<Item = &'static str> {
+    MEASURES.into_iter().chain([DEGRADED])
+}
 
 /// Columns whose values are numbers.
 fn numbers() -> impl Iterator<Item = &'static str> {
     let of_drives = OF_DRIVES.iter().map(|(column, _)| *column);
-    WORDS.into_iter().chain(of_drives).chain(COUNTERS)
+    words().chain(of_drives).chain(COUNTERS)
 }
 
 /// All columns but those of the key's cell and stack, in their order.
@@ -86,7 +71,7 @@ impl Row {
     /// From what a guest printed.
     pub fn measured(outcome: &Outcome, commit: &str) -> Result<Self, String> {
         let mut values = BTreeMap::from([("commit", commit.to_string())]);
-        for column in WORDS.into_iter().chain(WORDS_TEXT) {
+        for column in words().chain(WORDS_TEXT) {
             values.insert(column, outcome.word(column).to_string());
         }
         for (column, counter) in OF_DRIVES {
@@ -141,7 +126,8 @@ impl Row {
 
     /// Whether the array kept up with the load.
     pub fn is_steady(&self) -> bool {
-        self.number("second_half_mean_us") <= STEADY * self.number("first_half_mean_us")
+        let half = |half: &str| self.number(&format!("{half}_half_mean_us"));
+        keeps_up(half("first"), half("second"))
     }
 }
 

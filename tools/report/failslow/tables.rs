@@ -2,12 +2,12 @@
 
 //! The report as a document.
 
+use crate::curves::Plot;
 use crate::failslow::cells::{self, Cell, Drives, Set, Trouble, EVERY};
 use crate::failslow::results::Results;
 use crate::failslow::score;
 use crate::failslow::stacks::{Stack, STACKS};
 use crate::failslow::summary::{best_fixed, per_request, ratio, Summary};
-use crate::plots::Plot;
 use crate::table::{dash, short, Table};
 
 /// The measurements of six real drives by the authors of eRAID (Hao, Li, Chen, Zhang, MSST 2019),
