@@ -88,7 +88,7 @@ create level_text EINVAL "name=x level=raid5 members=$M3"
 create level_huge EINVAL "name=x level=100000000000000000000 members=$M3"
 create local_parity EOPNOTSUPP "name=x level=5 m=16 k=1 members=$M3"
 create ppl EOPNOTSUPP "name=x level=5 consistency_policy=ppl members=$M3"
-create spares EOPNOTSUPP "name=x level=5 spares=/dev/m3 members=$M3"
+create spares EINVAL "name=x level=5 spares=missing members=$M3"
 create policy EINVAL "name=x level=5 consistency_policy=maybe members=$M3"
 create chunk_0 EINVAL "name=x level=5 chunk=0 members=$M3"
 create chunk_odd EINVAL "name=x level=5 chunk=65537 members=$M3"
@@ -221,7 +221,10 @@ for bad in "" x inSync "faulty remove" -; do
 done
 refuse state_want_replacement "$(member_dir 0)/state" EOPNOTSUPP want_replacement
 refuse state_in_sync "$(member_dir 0)/state" EOPNOTSUPP in_sync
-if [ -e "$A/new_dev" ]; then refuse new_dev "$A/new_dev" EOPNOTSUPP /dev/n0; fi
+refuse new_dev_relative "$A/new_dev" EINVAL dev/n0
+refuse new_dev_two "$A/new_dev" EINVAL "/dev/n0 /dev/n1"
+refuse new_dev_missing "$A/new_dev" EINVAL missing
+refuse new_dev_in_use "$A/new_dev" EBUSY /dev/m0
 t_is "$(<"$A/degraded")" 1 running_unharmed
 t_run removed_is_free wait_until 5 claim /dev/m2
 t_is "$(sums /dev/n0 /dev/n1 | uniq -c | awk '{ print $1 }')" 2 others_untouched

@@ -26,6 +26,7 @@ use crate::{
     intake::Intake,
     kapi::{
         command::{CommandFlags, CommandIo, CommandOp, Origin},
+        device::MemberDevice,
         module::ModuleRef,
         params::default_read_policy,
         raid6::Scratch,
@@ -36,6 +37,7 @@ use crate::{
     },
     member::Member,
     meta::Meta,
+    newdev::Place,
     op::{self, Columns, Context, Offer, Op},
     pool::{Need, Pool},
     queues::Queues,
@@ -44,6 +46,7 @@ use crate::{
     resync::Sync,
     retained::Retained,
     ring::Ring,
+    spares::{Spare, Spares},
     stripes::StripeTable,
     sub::{Cmd, Target, Transport},
 };
@@ -112,6 +115,9 @@ pub(crate) type Uevent = (&'static CStr, Option<Arc<Member>>);
 
 /// Who runs an array, and is to be told of its changes.
 pub(crate) trait Owner: Send + core::marker::Sync {
+    /// Adds a device to the array, as a line to `new_dev` says. Task context; waits for devices.
+    fn add_device(&self, array: &Arc<Array>, line: &[u8]) -> Result<(), Refusal>;
+
     /// Something changed that user space may wait for. Task context.
     fn attend(&self, array: &Arc<Array>);
 
@@ -129,6 +135,8 @@ pub(crate) struct Parts {
     pub(crate) regions: KVec<RegionState>,
     /// Newest generation of each page of the map.
     pub(crate) map_generations: KVec<Generation>,
+    /// Devices that wait to take a slot.
+    pub(crate) spares: KVec<Arc<Spare>>,
     /// Nothing may be written.
     pub(crate) read_only: bool,
     /// Where the newest superblock of each member lies.
@@ -163,8 +171,10 @@ pub(crate) struct Array {
     pub(crate) in_flight: Atomic<u32>,
     /// Device number of the disk, for `block_bio_remap`.
     pub(crate) dev: Atomic<u32>,
-    /// Members in sync; changes under `table`.
-    in_sync: Atomic<u64>,
+    /// Members that take commands; changes under `table`.
+    live: Atomic<u64>,
+    /// Those of them that are being rebuilt; changes under `table`.
+    rebuilding: Atomic<u64>,
     /// Members that sit out; changes under `table`.
     avoid: Atomic<u64>,
     /// Members with so many commands without an answer that they get no more.
@@ -199,6 +209,8 @@ pub(crate) struct Array {
     pub(crate) retained: Retained,
     #[pin]
     pub(crate) repairs: Repairs,
+    #[pin]
+    pub(crate) spares: Spares,
     /// Events that are still to be sent to user space.
     #[pin]
     uevents: SpinLockIrq<Ring<Uevent>>,
@@ -260,7 +272,7 @@ impl WorkItem<2> for Array {
 
     fn run(this: Arc<Self>) {
         let gone = SlotSet::from_bits(this.gone.load(Relaxed));
-        for slot in gone.intersect(this.in_sync()).iter() {
+        for slot in gone.intersect(this.live()).iter() {
             this.fail_member(slot, "the device is gone", Cause::Gone);
         }
         this.owner.attend(&this);
@@ -318,17 +330,23 @@ impl Array {
         let data_start = superblock.front.data.get();
         let mut table = KVec::with_capacity(members, GFP_KERNEL)?;
         let mut seats = KVec::with_capacity(members, GFP_KERNEL)?;
-        let mut in_sync = SlotSet::EMPTY;
+        let (mut live, mut rebuilding) = (SlotSet::EMPTY, SlotSet::EMPTY);
         let mut rotates = false;
         for slot in geometry.all_slots().iter() {
             let member = parts.members.get(slot.index()).cloned().flatten();
             let state = match (&member, superblock.record(slot).state) {
                 (Some(_), SlotState::InSync) => MemberState::InSync,
+                (Some(_), SlotState::Recovering(_)) => MemberState::Recovering,
                 (_, SlotState::Faulty) => MemberState::Faulty,
                 _ => MemberState::Missing,
             };
-            if state == MemberState::InSync {
-                in_sync.insert(slot);
+            match state {
+                MemberState::InSync => live.insert(slot),
+                MemberState::Recovering => {
+                    live.insert(slot);
+                    rebuilding.insert(slot);
+                }
+                MemberState::Spare | MemberState::Faulty | MemberState::Missing => {}
             }
             rotates |= member.as_ref().is_some_and(|m| m.device.is_rotational());
             let sit_out = SitOut::Off;
@@ -353,7 +371,7 @@ impl Array {
         let retained = Retained::new(members)?;
         let repairs = Repairs::new()?;
         let uevents = Ring::new(64)?;
-        let (read_only, owner) = (parts.read_only, parts.owner);
+        let (read_only, owner, spares) = (parts.read_only, parts.owner, parts.spares);
         let queues = Queues::new(parts.number)?;
         Arc::pin_init(
             try_pin_init!(Self {
@@ -367,7 +385,8 @@ impl Array {
                 queues,
                 in_flight: Atomic::new(0),
                 dev: Atomic::new(0),
-                in_sync: Atomic::new(in_sync.bits()),
+                live: Atomic::new(live.bits()),
+                rebuilding: Atomic::new(rebuilding.bits()),
                 avoid: Atomic::new(0),
                 shunned: Atomic::new(0),
                 stopping: Atomic::new(false),
@@ -387,6 +406,7 @@ impl Array {
                 intake <- intake,
                 retained <- retained,
                 repairs <- repairs,
+                spares <- Spares::new(spares),
                 uevents <- new_spinlock_irq!(uevents, "eraid::uevents"),
                 gone: Atomic::new(0),
                 changed: Atomic::new(false),
@@ -409,9 +429,20 @@ impl Array {
         self.array_name.as_str()
     }
 
-    /// Members that hold all their data but for stale regions, and take commands.
+    /// Members that take commands. They have what was written, but in the regions in which they are
+    /// stale: of one that is being rebuilt, all that it does not have yet.
+    pub(crate) fn live(&self) -> SlotSet {
+        SlotSet::from_bits(self.live.load(Relaxed))
+    }
+
+    /// Live members that are being rebuilt: the array does not count on them.
+    pub(crate) fn rebuilding(&self) -> SlotSet {
+        SlotSet::from_bits(self.rebuilding.load(Relaxed))
+    }
+
+    /// Live members that the array counts on.
     pub(crate) fn in_sync(&self) -> SlotSet {
-        SlotSet::from_bits(self.in_sync.load(Relaxed))
+        self.live().minus(self.rebuilding())
     }
 
     /// Members that reads avoid.
@@ -434,9 +465,9 @@ impl Array {
         self.in_sync().len() < self.needed()
     }
 
-    /// Slots without a member in sync.
+    /// Slots without a live member.
     pub(crate) fn missing(&self) -> SlotSet {
-        self.geometry.all_slots().minus(self.in_sync())
+        self.geometry.all_slots().minus(self.live())
     }
 
     /// Tells the array the device number of its disk.
@@ -490,15 +521,15 @@ impl Array {
     /// What is known about the members in a stripe.
     pub(crate) fn view(&self, stripe: StripeNo) -> View {
         let mut region = self.region(stripe);
-        let in_sync = self.in_sync();
+        let live = self.live();
         let mut recovered = SlotSet::EMPTY;
         match self.sync.reached(stripe, self.region_of(stripe)) {
             Some(Goal::Parity) => region = region.resynced(),
-            Some(Goal::Member(slot)) if in_sync.contains(slot) => recovered.insert(slot),
+            Some(Goal::Member(slot)) if live.contains(slot) => recovered.insert(slot),
             Some(Goal::Member(_)) | None => {}
         }
         View {
-            usable: View::usable(in_sync, region.stale, recovered),
+            usable: View::usable(live, region.stale, recovered),
             avoid: self
                 .avoid()
                 .union(SlotSet::from_bits(self.shunned.load(Relaxed))),
@@ -945,12 +976,12 @@ impl Array {
             return kept;
         }
         for slot in slots.iter() {
-            let live = self.in_sync().contains(slot);
+            let live = self.live().contains(slot);
             if live && !self.fail_member(slot, "a write failed", Cause::Error) {
                 kept.insert(slot);
             }
         }
-        kept.intersect(self.in_sync())
+        kept.intersect(self.live())
     }
 
     /// What these members' devices still have of a write was given up, and may land at any time: they
@@ -972,7 +1003,7 @@ impl Array {
         self.haunted.load(Relaxed)
     }
 
-    /// Fails a member in sync: nothing is asked of it any more, who waits for it goes on without.
+    /// Fails a live member: nothing is asked of it any more, who waits for it goes on without.
     /// `false` when the data cannot do without it, because others are missing or still being caught
     /// up, unless it is gone. Task context.
     pub(crate) fn fail_member(self: &Arc<Self>, slot: Slot, reason: &str, cause: Cause) -> bool {
@@ -987,8 +1018,9 @@ impl Array {
                 return None;
             }
             let mut table = self.table.lock();
+            let rebuilding = self.rebuilding();
             let left = self.in_sync().without(slot);
-            let dispensable = left.len() >= self.needed();
+            let dispensable = rebuilding.contains(slot) || left.len() >= self.needed();
             let entry = table.get_mut(slot.index())?;
             if cause != Cause::Gone && !dispensable {
                 return None;
@@ -996,7 +1028,9 @@ impl Array {
             entry.state = entry.state.after(MemberEvent::Fail)?;
             entry.sit_out = SitOut::Off;
             failed = self.member(slot);
-            self.in_sync.store(left.bits(), Relaxed);
+            self.live.store(self.live().without(slot).bits(), Relaxed);
+            self.rebuilding
+                .store(rebuilding.without(slot).bits(), Relaxed);
             self.avoid.store(self.avoid().without(slot).bits(), Relaxed);
             // Without it nothing can be written any more, so it misses nothing: the members may come
             // back together as they are.
@@ -1013,6 +1047,91 @@ impl Array {
         self.queue_uevent(c"ERAID_EVENT=degraded", None);
         self.note_change();
         true
+    }
+
+    /// The first slot that nobody is in.
+    pub(crate) fn vacancy(&self) -> Option<Slot> {
+        let free = |slot: &Slot| self.member(*slot).is_none();
+        self.missing().iter().find(free)
+    }
+
+    /// Makes a member of the array of a device, for a slot. May sleep.
+    pub(crate) fn new_member(
+        &self,
+        slot: Slot,
+        uuid: Uuid,
+        device: Arc<MemberDevice>,
+    ) -> Result<Arc<Member>> {
+        let commands = commands_for(self.geometry.members());
+        Member::new(slot, uuid, device, self.data_start, commands)
+    }
+
+    /// Forgets what was noted of the device that was in a slot without a member.
+    pub(crate) fn forget_device(&self, slot: Slot) {
+        set_bit(&self.gone, slot, false);
+        set_bit(&self.shunned, slot, false);
+    }
+
+    /// Takes a member into its slot, to be rebuilt; see [`Self::record_joined`]. Task context.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` when the slot is taken, or as [`Self::record_joined`].
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        member: &Arc<Member>,
+        place: &Place,
+    ) -> Result<(), Refusal> {
+        let slot = place.slot;
+        let taken = || refuse!(Errno::Busy, "slot {slot} is taken");
+        self.record_joined(place, || {
+            let mut table = self.table.lock();
+            let entry = table.get_mut(slot.index()).ok_or_else(taken)?;
+            let mut seat = self
+                .seats
+                .get(slot.index())
+                .ok_or_else(taken)?
+                .member
+                .lock();
+            if seat.is_some() || self.live().contains(slot) {
+                return Err(taken());
+            }
+            *seat = Some(member.clone());
+            // Whatever was recorded of the member before.
+            entry.state = MemberState::Recovering;
+            entry.sit_out = SitOut::Off;
+            set_bit(&self.rebuilding, slot, true);
+            set_bit(&self.live, slot, true);
+            Ok(())
+        })?;
+        // What is retained was computed for an array without it.
+        self.distrust_retained();
+        self.sync.retry();
+        self.tick_soon();
+        Ok(())
+    }
+
+    /// Counts on members from here on whose rebuild is complete. Task context.
+    fn take_in_rebuilt(self: &Arc<Self>) {
+        for slot in self.rebuilding().iter() {
+            let rebuilt = self.record_rebuilt(slot, || {
+                let mut table = self.table.lock();
+                let entry = table.get_mut(slot.index());
+                let next = entry
+                    .as_ref()
+                    .and_then(|entry| entry.state.after(MemberEvent::Recovered));
+                let (Some(entry), Some(next)) = (entry, next) else {
+                    return false;
+                };
+                entry.state = next;
+                set_bit(&self.rebuilding, slot, false);
+                true
+            });
+            if let (true, Some(member)) = (rebuilt, self.member(slot)) {
+                self.report(&Event::rebuilt(&member));
+                self.note_change();
+            }
+        }
     }
 
     /// Takes a failed member out of its slot.
@@ -1035,12 +1154,13 @@ impl Array {
             let mut table = self.table.lock();
             let sitting = self.avoid().without(slot).len() as u8;
             let failed = self.missing().len() as u8;
+            let rebuilding = self.rebuilding().len() as u8;
             let entry = table
                 .get_mut(slot.index())
                 .filter(|entry| entry.state == MemberState::InSync)
                 .ok_or_else(|| refuse!(Errno::Inval, "sit_out: the member is not in sync"))?;
             if sit_out.is_out() {
-                sitout::admit(self.geometry.parity(), failed, 0, sitting)?;
+                sitout::admit(self.geometry.parity(), failed, rebuilding, sitting)?;
             }
             let was = core::mem::replace(&mut entry.sit_out, sit_out);
             let avoid = match sit_out.is_out() {
@@ -1122,12 +1242,14 @@ impl Array {
         self.wake_waiters();
         self.learn_patience();
         self.repair_begins();
-        for slot in self.in_sync().iter() {
+        for slot in self.live().iter() {
             if let Some(member) = self.member(slot) {
                 member.promote_extras(self);
             }
         }
         if !self.read_only {
+            self.resync_goes_on();
+            self.take_in_rebuilt();
             if !self.is_haunted() {
                 self.resync_begins();
             }
@@ -1154,7 +1276,7 @@ impl Array {
     /// Members whose device has had commands since before `since_us` and finished none.
     fn silent(&self, since_us: u64) -> SlotSet {
         let silent = |slot: &Slot| self.member(*slot).is_some_and(|m| m.is_silent(since_us));
-        self.in_sync().iter().filter(silent).collect()
+        self.live().iter().filter(silent).collect()
     }
 
     /// Answers reads of members that do not answer, unless that is true of so many that it says
@@ -1178,6 +1300,7 @@ impl Array {
     pub(crate) fn close(self: &Arc<Self>) {
         self.stopping.store(true, Relaxed);
         self.sync.stop();
+        self.resync_goes_on();
         self.pump();
         self.look_at_held();
     }

@@ -16,6 +16,7 @@ use crate::{
     member::Member,
     registry::Registry,
     running::CLOSE_WAIT_MS,
+    spares::Spare,
 };
 use eraid_core::{
     assembly::{self, decide, Assembly, Candidate, Decision, Options},
@@ -189,7 +190,7 @@ impl Registry {
             .get(assembly.base)
             .ok_or_else(|| refuse!(Errno::Inval, "no members"))?;
         let number = claim.label(base.superblock.name, dev)?;
-        for slot in assembly.in_sync.iter() {
+        for slot in assembly.present().union(assembly.spares).iter() {
             if let Some(member) = member_of(found, assembly, slot) {
                 let added = claim.add_device(member.device.dev());
                 added.map_err(|error| refused(error, "starting", "the array"))?;
@@ -226,6 +227,7 @@ impl Registry {
         let parts = Parts {
             superblock,
             members: KVec::new(),
+            spares: KVec::new(),
             regions,
             map_generations,
             sides: [Side::A; 64],
@@ -259,6 +261,15 @@ fn add_members(parts: &mut Parts, found: &KVec<Found>, assembly: &Assembly) -> R
             None => None,
         };
         let added = parts.members.push(member, GFP_KERNEL);
+        added.map_err(|_| failed(ENOMEM))?;
+    }
+    for slot in assembly.spares.iter() {
+        let Some(found) = member_of(found, assembly, slot) else {
+            continue;
+        };
+        let uuid = parts.superblock.record(slot).uuid;
+        let spare = Spare::new(slot, uuid, found.device.clone(), found.side).map_err(failed)?;
+        let added = parts.spares.push(spare, GFP_KERNEL);
         added.map_err(|_| failed(ENOMEM))?;
     }
     Ok(())
@@ -321,9 +332,9 @@ fn judge(found: &KVec<Found>, options: Options) -> Result<Decision, Refusal> {
     decide(&candidates, options)
 }
 
-/// The device that takes a slot; members being rebuilt do not take part yet.
+/// The device that takes a slot.
 fn member_of<'a>(found: &'a KVec<Found>, assembly: &Assembly, slot: Slot) -> Option<&'a Found> {
-    if !assembly.in_sync.contains(slot) {
+    if !assembly.present().union(assembly.spares).contains(slot) {
         return None;
     }
     let index = assembly.members.get(slot.index()).copied().flatten()?;
@@ -345,6 +356,11 @@ fn load_regions(
         return Ok((states, generations));
     }
     let current = assembly.in_sync.minus(assembly.caught_up);
+    // Where no map is left nobody knows what those lack who lack something.
+    let unknown = Region {
+        stale: assembly.present().minus(current),
+        ..Region::UNKNOWN
+    };
     for number in 0..superblock.regions.pages() {
         let (_, count) = superblock.regions.regions_of(number);
         let mut newest = Generation::ZERO;
@@ -358,7 +374,7 @@ fn load_regions(
         }
         generations.push(newest, GFP_KERNEL).map_err(no_memory)?;
         for region in &merged {
-            let region = region.unwrap_or(Region::UNKNOWN);
+            let region = region.unwrap_or(unknown);
             states
                 .push(RegionState::loaded(region), GFP_KERNEL)
                 .map_err(no_memory)?;
@@ -484,9 +500,12 @@ fn record_members(parts: &mut Parts, assembly: &Assembly) {
     let absent: SlotSet = assembly.absent(superblock);
     for slot in superblock.geometry.all_slots().iter() {
         let state = superblock.record(slot).state;
+        let recovers = matches!(state, SlotState::Recovering(_));
         if assembly.caught_up.contains(slot) {
             superblock.set_state(slot, SlotState::InSync);
-        } else if absent.contains(slot) && state == SlotState::InSync {
+        } else if assembly.recovering.contains(slot) && !recovers {
+            superblock.set_state(slot, SlotState::Recovering(Sectors::ZERO));
+        } else if absent.contains(slot) && (recovers || state == SlotState::InSync) {
             superblock.set_state(slot, SlotState::Missing);
         }
     }

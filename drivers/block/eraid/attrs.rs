@@ -8,6 +8,7 @@ use kernel::{prelude::*, sync::Arc};
 
 use crate::{
     array::Array,
+    disk_io::name,
     error::{code_of, refused},
     intake::HOLD_MAX_US,
     kapi::{
@@ -25,16 +26,19 @@ use eraid_core::{
     member::{degraded, StateText, Summary},
     refusal::{Errno, Refusal},
     refuse,
-    units::Micros,
+    resync::Goal,
+    units::{Micros, Sectors},
 };
 use kernel::sync::atomic::Relaxed;
 
 /// Largest depth that can be set.
 const DEPTH_MAX: u64 = 1024;
+/// Largest limit of the speed of a resync, in KiB/s: more than any device's.
+const SPEED_LIMIT: u64 = 100_000_000;
 
 impl Attributes for Array {
     fn files() -> &'static [Attr<Self>] {
-        static FILES: [Attr<Array>; 36] = [
+        static FILES: [Attr<Array>; 40] = [
             Attr::rw(
                 c"level",
                 |a, t| line(t, format_args!("{}", a.geometry.level().as_str())),
@@ -78,6 +82,28 @@ impl Attributes for Array {
                 line(t, format_args!("{}", a.progress().last))
             }),
             Attr::ro(c"sync_completed", show_sync_completed),
+            Attr::ro(c"sync_speed", show_sync_speed),
+            Attr::rw(
+                c"sync_speed_min",
+                |a, t| line(t, format_args!("{}", a.progress().pace.min())),
+                |a, bytes| {
+                    let set = parse_number("sync_speed_min", bytes, 0..=SPEED_LIMIT);
+                    let set = set.map(|kib| a.sync.set_pace(|pace| pace.set_min(kib as u32)));
+                    finish(a, bytes, set)
+                },
+            ),
+            Attr::rw(
+                c"sync_speed_max",
+                |a, t| line(t, format_args!("{}", a.progress().pace.max())),
+                |a, bytes| {
+                    let set = parse_number("sync_speed_max", bytes, 1..=SPEED_LIMIT);
+                    let set = set.map(|kib| a.sync.set_pace(|pace| pace.set_max(kib as u32)));
+                    finish(a, bytes, set)
+                },
+            ),
+            Attr::wo(c"new_dev", |a, bytes| {
+                finish(a, bytes, a.owner.add_device(a, bytes))
+            }),
             Attr::ro(c"unsynced_regions", |a, t| {
                 line(t, format_args!("{}", a.unsynced_regions()))
             }),
@@ -180,9 +206,16 @@ fn layout_of(array: &Array) -> &'static str {
 }
 
 fn show_sync_completed(array: &Array, text: &mut SysfsText<'_>) -> Result {
-    let chunk = u64::from(array.geometry.chunk());
-    match array.progress().stripes {
-        Some((done, total)) => line(text, format_args!("{} / {}", done * chunk, total * chunk)),
+    match array.done_of(&array.progress()) {
+        Some((done, total)) => line(text, format_args!("{done} / {total}")),
+        None => line(text, format_args!("none")),
+    }
+}
+
+fn show_sync_speed(array: &Array, text: &mut SysfsText<'_>) -> Result {
+    let progress = array.progress();
+    match progress.run {
+        Some(_) => line(text, format_args!("{}", progress.pace.speed())),
         None => line(text, format_args!("none")),
     }
 }
@@ -243,6 +276,22 @@ impl Array {
         self.sync.progress()
     }
 
+    /// Sectors of each member that are done, and in all: of the whole of a member that is being rebuilt,
+    /// else of the region in work.
+    fn done_of(&self, progress: &Progress) -> Option<(u64, u64)> {
+        let (goal, done, all) = progress.run?;
+        let chunk = u64::from(self.geometry.chunk());
+        let (done, all) = (done * chunk, all * chunk);
+        match goal {
+            Goal::Member(slot) if self.rebuilding().contains(slot) => {
+                let total = self.geometry.component().get();
+                let lacked = self.lacked_by(slot).map_or(0, |(_, lacked)| lacked.get());
+                Some((total.saturating_sub(lacked) + done, total))
+            }
+            _ => Some((done, all)),
+        }
+    }
+
     /// md's word for the state of the array.
     fn state_word(&self) -> &'static str {
         let needed = self.geometry.members() - self.geometry.parity();
@@ -274,18 +323,7 @@ fn show_status(array: &Array, text: &mut SysfsText<'_>) -> Result {
             array.geometry.chunk() / 2
         ),
     )?;
-    let progress = array.progress();
-    if let Some((done, total)) = progress.stripes {
-        let percent = (done * 100).checked_div(total).unwrap_or(100);
-        line(
-            text,
-            format_args!(
-                "  {} of a region: {percent}%; {} regions not in sync",
-                progress.action,
-                array.unsynced_regions()
-            ),
-        )?;
-    }
+    show_progress(array, text)?;
     show_pool(array, text)?;
     for slot in array.geometry.all_slots().iter() {
         // Room for what the longest line needs; the others have their own directories.
@@ -294,7 +332,45 @@ fn show_status(array: &Array, text: &mut SysfsText<'_>) -> Result {
         }
         show_member(array, slot, text)?;
     }
-    Ok(())
+    array.spares.with(|spares| {
+        for spare in spares {
+            if text.remaining() < 80 {
+                return line(text, format_args!("  ..."));
+            }
+            line(text, format_args!("  - {} spare", name(&spare.device)))?;
+        }
+        Ok(())
+    })
+}
+
+/// md's line about what the background does; the time that is left only where all of it is known.
+fn show_progress(array: &Array, text: &mut SysfsText<'_>) -> Result {
+    let progress = array.progress();
+    let Some((done, total)) = array.done_of(&progress) else {
+        return Ok(());
+    };
+    let percent = (done * 100).checked_div(total).unwrap_or(100);
+    let regions = array.unsynced_regions();
+    let (action, speed) = (progress.action, progress.pace.speed());
+    let rebuilds =
+        matches!(progress.run, Some((Goal::Member(slot), ..)) if array.rebuilding().contains(slot));
+    if !rebuilds {
+        return line(
+            text,
+            format_args!(
+                "  {action} of a region: {percent}% speed={speed}K/sec; {regions} regions not in sync"
+            ),
+        );
+    }
+    write!(text, "  {action} = {percent}% ({}/{})", done / 2, total / 2).map_err(|_| E2BIG)?;
+    let left = Sectors::new(total.saturating_sub(done));
+    if let Some(seconds) = progress.pace.seconds_for(left) {
+        write!(text, " finish={}min", seconds.div_ceil(60)).map_err(|_| E2BIG)?;
+    }
+    line(
+        text,
+        format_args!(" speed={speed}K/sec; {regions} regions not in sync"),
+    )
 }
 
 fn show_member(array: &Array, slot: eraid_core::units::Slot, text: &mut SysfsText<'_>) -> Result {

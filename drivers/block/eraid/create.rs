@@ -12,6 +12,7 @@ use crate::{
     kapi::{crc::crc32c, device::MemberDevice, module::uuid_gen},
     member::Member,
     registry::Registry,
+    spares::Spare,
 };
 use eraid_core::{
     badblocks,
@@ -24,7 +25,7 @@ use eraid_core::{
     region::RegionState,
     regionmap::{self, Region, Regions},
     superblock::{ArrayName, Policy, SlotRecord, SlotState, Superblock},
-    units::{Generation, Sectors, Slot, Uuid},
+    units::{Generation, Sectors, Slot, SlotSet, Uuid, MAX_SLOTS},
 };
 
 /// What is zeroed at the start of a member, up to superblock B, and at its end, where nothing of the
@@ -67,21 +68,23 @@ impl Registry {
     ) -> Result<(), Refusal> {
         let failed = |error| refused(error, "creating", create.name);
         let devices = self.open_members(create, &claim, io)?;
-        let superblock = describe(create, claim.uuid(), name, &devices)?;
+        let spares = self.open_spares(create, &claim, &devices, io)?;
+        let superblock = describe(create, claim.uuid(), name, &devices, &spares)?;
         let block = superblock.logical_block_size;
         let regions = first_regions(&superblock, create.assume_clean);
         // All that may fail for other reasons than the members comes before the first write to them.
         let template = disk_io::clone_superblock(&superblock).map_err(failed)?;
         let mut own = disk_io::clone_superblock(&superblock).map_err(failed)?;
         let mut undo = MemberIo::for_clean_up()?;
-        let parts = self.parts_of_new(superblock, &devices, regions, number)?;
+        let parts = self.parts_of_new(superblock, &devices, &spares, regions, number)?;
         let array = Array::new(parts).map_err(failed)?;
-        let started = format_members(io, &devices, &template, &mut own, regions)
+        let started = format_members(io, &devices, &spares, &template, &mut own, regions)
             .and_then(|()| self.start(array, block, number, claim));
         if started.is_ok() {
             tell_left_over(&template, &devices);
         } else {
             unformat(&mut undo, &devices, io);
+            unformat(&mut undo, &spares, io);
             self.add_left(&mut undo);
         }
         started
@@ -95,26 +98,63 @@ impl Registry {
         claim: &Claim,
         io: &mut MemberIo,
     ) -> Result<Devices, Refusal> {
-        let no_memory = |_| refused(ENOMEM, "opening", "the members");
         let mut devices: Devices = KVec::new();
         for spec in create.members.iter() {
             let device = match spec {
                 MemberSpec::Missing => None,
                 MemberSpec::Path(path) => {
-                    let device = self.open_member(path, false, devices.iter().flatten())?;
-                    claim.add_device(device.dev()).map_err(no_memory)?;
-                    check_shape(&device)?;
-                    if !create.force {
-                        disk_io::check_blank(io, &device)?;
-                    }
-                    Some(device)
+                    let opened = devices.iter().flatten();
+                    Some(self.open_new(path, create, claim, opened, io)?)
                 }
             };
             devices
                 .push(device, GFP_KERNEL)
-                .map_err(|_| no_memory(ENOMEM))?;
+                .map_err(|_| refused(ENOMEM, "opening", "the members"))?;
         }
         Ok(devices)
+    }
+
+    /// Opens and checks all spares, after the members.
+    #[inline(never)]
+    fn open_spares(
+        &self,
+        create: &Create<'_>,
+        claim: &Claim,
+        members: &Devices,
+        io: &mut MemberIo,
+    ) -> Result<Devices, Refusal> {
+        let mut devices: Devices = KVec::new();
+        for spec in create.spares.iter().flat_map(|spares| spares.iter()) {
+            let MemberSpec::Path(path) = spec else {
+                continue;
+            };
+            let opened = Iterator::chain(members.iter(), &devices).flatten();
+            let device = self.open_new(path, create, claim, opened, io)?;
+            devices
+                .push(Some(device), GFP_KERNEL)
+                .map_err(|_| refused(ENOMEM, "opening", "the spares"))?;
+        }
+        Ok(devices)
+    }
+
+    /// Opens and checks a device for a new array; `opened` are those it has already.
+    fn open_new<'a>(
+        &self,
+        path: &str,
+        create: &Create<'_>,
+        claim: &Claim,
+        opened: impl IntoIterator<Item = &'a Arc<MemberDevice>>,
+        io: &mut MemberIo,
+    ) -> Result<Arc<MemberDevice>, Refusal> {
+        let device = self.open_member(path, false, opened)?;
+        claim
+            .add_device(device.dev())
+            .map_err(|error| refused(error, "opening", path))?;
+        check_shape(&device)?;
+        if !create.force {
+            disk_io::check_blank(io, &device, "force=1 overwrites it")?;
+        }
+        Ok(device)
     }
 
     #[inline(never)]
@@ -122,6 +162,7 @@ impl Registry {
         self: &Arc<Self>,
         superblock: KBox<Superblock>,
         devices: &Devices,
+        spares: &Devices,
         region: Region,
         number: u32,
     ) -> Result<KBox<Parts>, Refusal> {
@@ -134,6 +175,14 @@ impl Registry {
                 };
                 members.push(member, GFP_KERNEL)?;
             }
+            let mut waiting = KVec::with_capacity(spares.len(), GFP_KERNEL)?;
+            for (device, slot) in spares.iter().zip(spare_slots(&superblock.geometry)) {
+                if let Some(device) = device {
+                    let uuid = superblock.record(slot).uuid;
+                    let side = Side::of(FIRST.next());
+                    waiting.push(Spare::new(slot, uuid, device.clone(), side)?, GFP_KERNEL)?;
+                }
+            }
             let mut regions = KVec::new();
             if superblock.policy == Policy::Bitmap {
                 for _ in 0..superblock.regions.count() {
@@ -145,6 +194,7 @@ impl Registry {
             let parts = Parts {
                 superblock,
                 members,
+                spares: waiting,
                 regions,
                 map_generations,
                 read_only: false,
@@ -172,7 +222,7 @@ impl Member {
 }
 
 /// Refuses a device that is too small, or whose blocks are too large.
-fn check_shape(device: &MemberDevice) -> Result<(), Refusal> {
+pub(crate) fn check_shape(device: &MemberDevice) -> Result<(), Refusal> {
     FrontLayout::for_member(Sectors::new(device.size_sectors())).map_err(|refusal| {
         refuse!(
             refusal.errno,
@@ -199,8 +249,9 @@ fn describe(
     uuid: Uuid,
     name: ArrayName,
     devices: &Devices,
+    spares: &Devices,
 ) -> Result<KBox<Superblock>, Refusal> {
-    let present = || devices.iter().flatten();
+    let present = || Iterator::chain(devices.iter(), spares).flatten();
     let sizes = present().map(|device| Sectors::new(device.size_sectors()));
     let smallest = sizes
         .min()
@@ -242,8 +293,23 @@ fn describe(
             generation,
         };
     }
+    for (slot, _) in spare_slots(&superblock.geometry).zip(spares) {
+        if let Some(record) = superblock.slots.get_mut(slot.index()) {
+            *record = SlotRecord {
+                uuid: Uuid::from_random(uuid_gen()),
+                state: SlotState::Spare,
+                generation,
+            };
+        }
+    }
     superblock.generation = generation.next();
     Ok(superblock)
+}
+
+/// The slots of spares: those behind the members.
+fn spare_slots(geometry: &Geometry) -> impl Iterator<Item = Slot> {
+    let all = SlotSet::first_n(MAX_SLOTS as u8);
+    all.minus(geometry.all_slots()).iter()
 }
 
 /// Says what of members larger than the smallest one is not used.
@@ -276,11 +342,15 @@ fn first_regions(superblock: &Superblock, assume_clean: bool) -> Region {
 fn format_members(
     io: &mut MemberIo,
     devices: &Devices,
+    spares: &Devices,
     superblock: &Superblock,
     own: &mut Superblock,
     regions: Region,
 ) -> Result<(), Refusal> {
-    for (slot, device) in superblock.geometry.all_slots().iter().zip(devices) {
+    let geometry = &superblock.geometry;
+    let members = geometry.all_slots().iter().zip(devices);
+    let spares = spare_slots(geometry).zip(spares);
+    for (slot, device) in Iterator::chain(members, spares) {
         if let Some(device) = device {
             own.slot = slot;
             format_member(io, device, own, regions)?;
@@ -311,12 +381,7 @@ fn format_member(
     superblock: &mut Superblock,
     region: Region,
 ) -> Result<(), Refusal> {
-    zero_ends(io, device)?;
-    io.page.fill(0);
-    for side in Side::BOTH {
-        io.write(device, superblock_at(side))?;
-    }
-    write_bad_blocks(io, device, superblock)?;
+    clear_member(io, device, superblock)?;
     write_map(io, device, superblock, region)?;
     // The older one is never needed again: it is there so that both slots are valid from the start.
     for generation in [FIRST, FIRST.next()] {
@@ -324,6 +389,20 @@ fn format_member(
         io.write_superblock(device, superblock, Side::of(generation))?;
     }
     Ok(())
+}
+
+/// Takes off a device what others, or another array, left on it, and writes empty bad-block lists.
+pub(crate) fn clear_member(
+    io: &mut MemberIo,
+    device: &Arc<MemberDevice>,
+    superblock: &Superblock,
+) -> Result<(), Refusal> {
+    zero_ends(io, device)?;
+    io.page.fill(0);
+    for side in Side::BOTH {
+        io.write(device, superblock_at(side))?;
+    }
+    write_bad_blocks(io, device, superblock)
 }
 
 /// Zeroes what other software looks at.

@@ -142,7 +142,7 @@ impl Discard {
             let member = cx.array.member(*slot);
             member.is_some_and(|member| member.device.can_discard())
         };
-        cx.array.in_sync().iter().filter(can).collect()
+        cx.array.live().iter().filter(can).collect()
     }
 
     /// What the stripes within it take of each member.

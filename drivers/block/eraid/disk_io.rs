@@ -290,14 +290,18 @@ pub(crate) fn read_superblock(
     }
 }
 
-/// Refuses a device that carries anything known.
+/// Refuses a device that carries anything known; `hint` says what to do then.
 #[inline(never)]
-pub(crate) fn check_blank(io: &mut MemberIo, device: &Arc<MemberDevice>) -> Result<(), Refusal> {
+pub(crate) fn check_blank(
+    io: &mut MemberIo,
+    device: &Arc<MemberDevice>,
+    hint: &str,
+) -> Result<(), Refusal> {
     match read_superblock(io, device) {
         Ok((superblock, _)) => {
             return Err(refuse!(
                 Errno::Exist,
-                "{} is a member of the eRAID array {}; force=1 overwrites it",
+                "{} is a member of the eRAID array {}; {hint}",
                 name(device),
                 superblock.name.as_str()
             ))
@@ -306,7 +310,7 @@ pub(crate) fn check_blank(io: &mut MemberIo, device: &Arc<MemberDevice>) -> Resu
         Err(Unread::Superblock(error)) => {
             return Err(refuse!(
                 Errno::Exist,
-                "{} {}; force=1 overwrites it",
+                "{} {}; {hint}",
                 name(device),
                 error.as_str()
             ))
@@ -318,7 +322,7 @@ pub(crate) fn check_blank(io: &mut MemberIo, device: &Arc<MemberDevice>) -> Resu
     match signature::find(&head, &tail, Sectors::new(size)) {
         Some(what) => Err(refuse!(
             Errno::Exist,
-            "{} carries {what}; force=1 overwrites it",
+            "{} carries {what}; {hint}",
             name(device)
         )),
         None => Ok(()),

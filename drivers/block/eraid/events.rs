@@ -71,6 +71,30 @@ impl<'a> Event<'a> {
         }
     }
 
+    /// A device was added to the array.
+    pub(crate) fn added(member: &'a Arc<Member>, what: &str) -> Self {
+        Self {
+            uevent: Some(c"ERAID_EVENT=member_added"),
+            ..Self::of_member(
+                "ereport.block.eraid.member",
+                member,
+                TextBuf::format(format_args!("added: {what}")),
+            )
+        }
+    }
+
+    /// The rebuild of a member is complete.
+    pub(crate) fn rebuilt(member: &'a Arc<Member>) -> Self {
+        Self {
+            uevent: Some(c"ERAID_EVENT=member_rebuilt"),
+            ..Self::of_member(
+                "ereport.block.eraid.member",
+                member,
+                TextBuf::format(format_args!("rebuilt: it is in sync")),
+            )
+        }
+    }
+
     /// A failed member was removed from the array.
     pub(crate) fn removed(member: &'a Arc<Member>) -> Self {
         Self {

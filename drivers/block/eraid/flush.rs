@@ -51,7 +51,7 @@ impl Flush {
         loop {
             match self.phase {
                 Phase::Reserve => {
-                    let slots = cx.array.in_sync();
+                    let slots = cx.array.live();
                     if cx.array.is_broken() {
                         if let Some(request) = cx.request {
                             request.fail(Status::IOERR);

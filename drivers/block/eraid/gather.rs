@@ -315,7 +315,7 @@ impl GatherRead {
             ReadPolicy::Proactive => Policy::Fixed(ReadMode::Proactive(Class::Extra)),
         };
         let demand = Demand::new(geometry, geometry.bands(self.start, self.len, u32::MAX));
-        let readable = array.in_sync().minus(avoided);
+        let readable = array.live().minus(avoided);
         let snapshot = |slot: Slot| Some((slot, array.member(slot)?.snapshot()));
         let members = readable.iter().filter_map(snapshot);
         let load = array.reading.estimate.lock().load();

@@ -224,6 +224,7 @@ impl Array {
             request.fail(status);
             return;
         }
+        self.sync.note_request();
         if request.op() == request::Op::Read {
             self.reading.arrived();
         }

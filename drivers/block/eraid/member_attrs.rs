@@ -35,7 +35,7 @@ pub(crate) struct MemberDir {
 
 impl Attributes for MemberDir {
     fn files() -> &'static [Attr<Self>] {
-        static FILES: [Attr<MemberDir>; 11] = [
+        static FILES: [Attr<MemberDir>; 12] = [
             Attr::rw(c"state", show_state, |dir, bytes| {
                 finish(&dir.array, bytes, dir.set_state(bytes))
             }),
@@ -59,6 +59,7 @@ impl Attributes for MemberDir {
             Attr::ro(c"offset", |dir, t| {
                 line(t, format_args!("{}", dir.member.data_start))
             }),
+            Attr::ro(c"recovery_start", show_recovery_start),
             Attr::ro(c"uuid", |dir, t| {
                 line(t, format_args!("{}", dir.member.uuid))
             }),
@@ -94,6 +95,17 @@ fn show_state(dir: &MemberDir, text: &mut SysfsText<'_>) -> Result {
         write_error: dir.member.counters.write_errors.load(Relaxed) > 0,
     };
     line(text, format_args!("{words}"))
+}
+
+fn show_recovery_start(dir: &MemberDir, text: &mut SysfsText<'_>) -> Result {
+    let lacked = match dir.state() {
+        MemberState::Recovering => dir.array.lacked_by(dir.member.place),
+        _ => None,
+    };
+    match lacked {
+        Some((first, _)) => line(text, format_args!("{first}")),
+        None => line(text, format_args!("none")),
+    }
 }
 
 fn show_sit_out(dir: &MemberDir, text: &mut SysfsText<'_>) -> Result {

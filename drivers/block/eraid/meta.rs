@@ -35,6 +35,7 @@ use crate::{
         page::PageBuf,
         time::now_us,
     },
+    newdev::Place,
     op::Op,
     regions::RegionTable,
     ring::Ring,
@@ -44,11 +45,13 @@ use eraid_core::{
     discard::Discards,
     geometry::Level,
     metapage::{Page, PageId, Side, PAGE_SIZE},
+    refusal::{Errno, Refusal},
+    refuse,
     region::{Admit, ClearTicket, RegionState, Work},
     regionmap::{self, Region, REGIONS_PER_PAGE},
     resync::Goal,
     superblock::{SlotState, Superblock},
-    units::{Generation, Micros, RegionNo, Sector, Sectors, Slot, SlotSet, StripeNo},
+    units::{Generation, Micros, RegionNo, Sector, Sectors, Slot, SlotSet, StripeNo, Uuid},
 };
 
 /// A region without writes for so long is marked as such. Writes all over the array, 25 a second of
@@ -93,6 +96,9 @@ struct Inner {
     round: Option<Round>,
     /// Page of the last round.
     last_page: u32,
+    /// The next page to be written whatever it says, because a member came that has none of the map;
+    /// behind the last one there is none.
+    resend: u32,
     /// When a region was marked last, and how many times in a row that was soon after the time
     /// before.
     last_mark: Micros,
@@ -174,6 +180,7 @@ impl Meta {
             map_generations,
             round: None,
             last_page: 0,
+            resend: u32::MAX,
             last_mark: Micros::ZERO,
             storm: 0,
             marked: RegionNo::ZERO,
@@ -219,9 +226,16 @@ impl Inner {
             return;
         }
         let behind = |number| regions.with(number, |region| region.needs_persist()) == Some(true);
-        let Some(page) = regions.layout.page_in_turn(self.last_page, behind) else {
-            return;
+        let page = match self.is_resent(regions) {
+            false => self.resend,
+            true => match regions.layout.page_in_turn(self.last_page, behind) {
+                Some(page) => page,
+                None => return,
+            },
         };
+        if page == self.resend {
+            self.resend += 1;
+        }
         self.last_page = page;
         let (start, count) = regions.layout.regions_of(page);
         // Degraded, a region in doubt is one whose missing blocks cannot be had.
@@ -245,6 +259,11 @@ impl Inner {
             pending: live,
             unsent: live,
         });
+    }
+
+    /// Whether no page is to be written for a new member.
+    fn is_resent(&self, regions: &RegionTable) -> bool {
+        self.resend >= regions.layout.pages()
     }
 
     /// When one region after the other has to be marked, marks others of the page along with it,
@@ -368,10 +387,10 @@ fn numbers(start: RegionNo, count: usize) -> impl Iterator<Item = RegionNo> {
 }
 
 /// What is to be recomputed in a region. Members that are not there are caught up when they are back.
-fn goal_of(region: &RegionState, level: Level, in_sync: SlotSet) -> Option<Goal> {
+fn goal_of(region: &RegionState, level: Level, live: SlotSet) -> Option<Goal> {
     match region.work(level) {
         Work::Resync => Some(Goal::Parity),
-        Work::Recover(stale) => stale.intersect(in_sync).first().map(Goal::Member),
+        Work::Recover(stale) => stale.intersect(live).first().map(Goal::Member),
         Work::Fill | Work::Doubtful | Work::Nothing => None,
     }
 }
@@ -493,7 +512,7 @@ impl Array {
         if missed.is_empty() && !self.meta.owing.load(Acquire) {
             return true;
         }
-        let live = self.in_sync();
+        let live = self.live();
         let mut inner = self.meta.inner.lock();
         let regions = &self.meta.regions;
         let marked = regions.with_stripe(stripe, |region| region.is_recorded(missed));
@@ -509,7 +528,7 @@ impl Array {
     /// Whether it is durable that failed members failed and what they lack; else operation `op` is
     /// woken when it may ask again.
     pub(crate) fn failures_recorded(self: &Arc<Self>, op: &Op) -> bool {
-        let live = self.in_sync();
+        let live = self.live();
         // Members fail under this lock: who was seen to be gone is owed.
         let mut inner = self.meta.inner.lock();
         let recorded = !self.meta.owing.load(Acquire) || self.is_paid(&inner, live);
@@ -566,21 +585,21 @@ impl Array {
 
     /// Whether there is a region with something to recompute.
     pub(crate) fn has_work(&self) -> bool {
-        let (level, in_sync) = (self.geometry.level(), self.in_sync());
+        let (level, live) = (self.geometry.level(), self.live());
         let regions = &self.meta.regions;
-        regions.any(|region| goal_of(region, level, in_sync).is_some())
+        regions.any(|region| goal_of(region, level, live).is_some())
     }
 
     /// The first region from number `from` on with something to recompute, and what.
     pub(crate) fn next_work(&self, from: u64) -> Option<(RegionNo, Goal)> {
-        let in_sync = self.in_sync();
+        let live = self.live();
         let level = self.geometry.level();
         let regions = &self.meta.regions;
         let mut from = from..regions.count() as u64;
         from.find_map(|number| {
             let number = RegionNo::new(number);
             let goal = regions.with(number, |region| {
-                let goal = goal_of(region, level, in_sync)?;
+                let goal = goal_of(region, level, live)?;
                 match goal {
                     Goal::Member(slot) => region.begin_recovery(slot),
                     Goal::Parity => region.begin_sync(),
@@ -591,11 +610,11 @@ impl Array {
         })
     }
 
-    /// Whether there are regions whose data is there with a member in sync, and would not be without,
+    /// Whether there are regions whose data is there with a live member, and would not be without,
     /// because others are still to be caught up there. Not when the array as a whole cannot do without
     /// it.
     pub(crate) fn is_needed_to_catch_up(&self, slot: Slot) -> bool {
-        let (all, needed) = (self.in_sync(), self.needed());
+        let (all, needed) = (self.live(), self.needed());
         let needs = |region: &RegionState| region.needs(slot, all, needed);
         all.without(slot).len() >= needed && self.meta.regions.any(needs)
     }
@@ -613,13 +632,13 @@ impl Array {
         self.meta.regions.any(|region| region.view().in_flight)
     }
 
-    /// Regions in which parity may not match the data, or members in sync are still to be caught up.
+    /// Regions in which parity may not match the data, or live members are still to be caught up.
     pub(crate) fn unsynced_regions(&self) -> u64 {
-        let in_sync = self.in_sync();
+        let live = self.live();
         let mut unsynced = 0;
         self.meta.regions.for_each(|region| {
             let region = region.view();
-            let behind = !region.stale.intersect(in_sync).is_empty();
+            let behind = !region.stale.intersect(live).is_empty();
             unsynced += u64::from(region.need_sync || behind);
         });
         unsynced
@@ -751,6 +770,126 @@ impl Array {
         self.kick_meta();
     }
 
+    /// Marks all that was ever written as missing on the member of a slot without one.
+    pub(crate) fn begin_empty(self: &Arc<Self>, slot: Slot) {
+        self.meta.regions.for_each(|region| region.emptied(slot));
+        self.kick_meta();
+    }
+
+    /// Whether the map of all live members says what [`Self::begin_empty`] is to make it say.
+    pub(crate) fn is_emptied(&self, slot: Slot) -> bool {
+        !self.meta.regions.any(|region| !region.is_emptied(slot))
+    }
+
+    /// Records that a device is a spare, and returns its slot; `None` when there is none left.
+    pub(crate) fn record_spare(self: &Arc<Self>, uuid: Uuid) -> Option<Slot> {
+        let mut inner = self.meta.inner.lock();
+        let slot = inner.superblock.spare_slot()?;
+        inner.superblock.set_member(slot, uuid, SlotState::Spare);
+        inner.superblock.generation = inner.superblock.generation.next();
+        drop(inner);
+        self.kick_meta();
+        Some(slot)
+    }
+
+    /// Records that a spare left.
+    pub(crate) fn record_spare_gone(self: &Arc<Self>, slot: Slot) {
+        let mut inner = self.meta.inner.lock();
+        inner.superblock.forget_spare(slot);
+        inner.superblock.generation = inner.superblock.generation.next();
+        drop(inner);
+        self.kick_meta();
+    }
+
+    /// Takes a member in to be rebuilt, in the table (`enter`) and in the superblock in one step. What
+    /// the map says that it lacks has to be right already.
+    ///
+    /// No write that it got a part of is acknowledged before it is recorded that it is there. So whoever
+    /// was in the slot before can never be taken for it.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY`: metadata writes to the member that was in the slot before are still under way, or there
+    /// was a write meanwhile that the map does not know of yet.
+    pub(crate) fn record_joined(
+        self: &Arc<Self>,
+        place: &Place,
+        enter: impl FnOnce() -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let slot = place.slot;
+        let mut guard = self.meta.inner.lock();
+        let inner = &mut *guard;
+        let copy = inner.copies.get_mut(slot.index());
+        let copy = copy.filter(|copy| copy.superblock.is_some() && copy.map.is_some());
+        let copy = copy.ok_or_else(|| {
+            refuse!(
+                Errno::Busy,
+                "metadata is still being written to the device that was in slot {slot} before"
+            )
+        })?;
+        if place.blank && !self.is_emptied(slot) {
+            return Err(refuse!(
+                Errno::Busy,
+                "the region map is being written; try again"
+            ));
+        }
+        enter()?;
+        copy.written = Generation::ZERO;
+        copy.writing = Generation::ZERO;
+        copy.superblock_side = place.side;
+        inner.broken.remove(slot);
+        inner.tolerated.remove(slot);
+        inner.resend = 0;
+        let recovering = SlotState::Recovering(Sectors::ZERO);
+        if let Some(spare) = place.spare {
+            inner.superblock.forget_spare(spare);
+        }
+        inner.superblock.set_member(slot, place.uuid, recovering);
+        inner.superblock.generation = inner.superblock.generation.next();
+        inner.failure = inner.superblock.generation;
+        self.meta.owing.store(true, Release);
+        drop(guard);
+        self.kick_meta();
+        Ok(())
+    }
+
+    /// Takes a member that was being rebuilt for one in sync, in the table (`enter`) and in the
+    /// superblock, if it has everything and the maps say so, its own among them.
+    pub(crate) fn record_rebuilt(
+        self: &Arc<Self>,
+        slot: Slot,
+        enter: impl FnOnce() -> bool,
+    ) -> bool {
+        let mut inner = self.meta.inner.lock();
+        let regions = &self.meta.regions;
+        let rebuilt = inner.round.is_none()
+            && inner.is_resent(regions)
+            && !regions.any(|region| !region.is_caught_up(slot))
+            && enter();
+        if rebuilt {
+            inner.superblock.set_state(slot, SlotState::InSync);
+            inner.superblock.generation = inner.superblock.generation.next();
+            drop(inner);
+            self.kick_meta();
+        }
+        rebuilt
+    }
+
+    /// Where the first region starts that a member lacks something in, and how many sectors of each
+    /// member all of these are.
+    pub(crate) fn lacked_by(&self, slot: Slot) -> Option<(Sector, Sectors)> {
+        let regions = &self.meta.regions;
+        let lacks = |number: &RegionNo| {
+            let stale = regions.with(*number, |region| region.view().stale.contains(slot));
+            stale == Some(true)
+        };
+        let mut lacking = numbers(RegionNo::ZERO, regions.count()).filter(lacks);
+        let first = lacking.next()?;
+        let len = |number| self.region_len(number).get();
+        let sectors = len(first) + lacking.map(len).sum::<u64>();
+        Some((self.region_start(first), Sectors::new(sectors)))
+    }
+
     /// Records that the array is stopped.
     pub(crate) fn record_stop(self: &Arc<Self>) {
         let mut inner = self.meta.inner.lock();
@@ -762,7 +901,7 @@ impl Array {
 
     /// Whether all there is to record is durable on all live members.
     pub(crate) fn settled(&self) -> bool {
-        let live = self.in_sync();
+        let live = self.live();
         let inner = self.meta.inner.lock();
         let newest = inner.superblock.generation;
         let behind = |slot: Slot| {
@@ -822,7 +961,7 @@ impl Array {
             return;
         }
         self.fail_broken();
-        let live = self.in_sync();
+        let live = self.live();
         let mut inner = self.meta.inner.lock();
         inner.progress |= core::mem::replace(&mut inner.live, live) != live;
         loop {

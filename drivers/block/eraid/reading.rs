@@ -236,12 +236,12 @@ impl Array {
         let limits = self.reading.limits();
         let tail = |slot: Slot| self.member(slot).and_then(|member| member.tail());
         let mut tails = [None; 64];
-        for slot in self.in_sync().iter() {
+        for slot in self.live().iter() {
             if let Some(place) = tails.get_mut(slot.index()) {
                 *place = tail(slot);
             }
         }
-        for slot in self.in_sync().iter() {
+        for slot in self.live().iter() {
             let others = tails.iter().enumerate().filter(|(n, _)| *n != slot.index());
             let patience = patience::patience(others.map(|(_, tail)| *tail), &limits);
             if let Some(member) = self.member(slot) {

@@ -22,6 +22,7 @@ use crate::{
     kapi::{class::ControlClass, device::MemberDevice, disk::Disk, sysfs::Kobject},
     member::Member,
     member_attrs::MemberDir,
+    spares::ShownSpare,
 };
 use eraid_core::{
     control::Excerpt,
@@ -44,6 +45,8 @@ pub(crate) struct Shown {
 pub(crate) struct Running {
     /// The members, by slot.
     pub(crate) members: KVec<Option<Shown>>,
+    /// The spares.
+    pub(crate) spares: KVec<ShownSpare>,
     /// Directory of the array.
     pub(crate) directory: Option<Kobject<Array>>,
     /// The disk.
@@ -254,24 +257,14 @@ impl Registry {
     }
 
     /// Removes the directories of members that left their slots.
-    fn forget_removed(&self, running: &mut Running) {
+    pub(crate) fn forget_removed(&self, running: &mut Running) {
         for slot in running.array.geometry.all_slots().iter() {
             if running.array.member(slot).is_some() {
                 continue;
             }
-            let shown = running.members.get_mut(slot.index());
-            let Some(shown) = shown.and_then(Option::take) else {
-                continue;
-            };
-            if let Some(directory) = &running.directory {
-                directory.unlink(&shown.link);
+            if let Some(member) = running.hide_member(slot) {
+                self.add_zombie(&running.array, member);
             }
-            shown.member.device.disconnect();
-            running.disk.unlink_member(&shown.member.device);
-            running.claim.remove_device(shown.member.device.dev());
-            // Last: who sees that it is gone may rely on all of the above.
-            drop(shown.directory);
-            self.add_zombie(&running.array, shown.member);
         }
     }
 
@@ -299,11 +292,16 @@ impl Registry {
 }
 
 impl Owner for Registry {
+    fn add_device(&self, array: &Arc<Array>, line: &[u8]) -> Result<(), Refusal> {
+        self.take_new_device(array, line)
+    }
+
     fn attend(&self, array: &Arc<Array>) {
         {
             let mut running = self.running.lock();
             if let Some(running) = running.iter_mut().find(|r| Arc::ptr_eq(&r.array, array)) {
                 self.forget_removed(running);
+                self.look_after_spares(running);
                 while let Some((text, member)) = array.next_uevent() {
                     // Who missed it finds the state in the files.
                     let _ = send(&running.disk, text, member.as_deref());

@@ -227,7 +227,7 @@ impl Repair {
                         _ => Phase::Check,
                     };
                 }
-                Phase::CheckPart | Phase::Check if !cx.array.in_sync().contains(slot) => {
+                Phase::CheckPart | Phase::Check if !cx.array.live().contains(slot) => {
                     self.suspect = None;
                 }
                 Phase::CheckPart => {

@@ -3,9 +3,10 @@
 //! Resync and recovery: recomputing blocks of a region from others.
 //!
 //! After an unclean stop that is parity, or the copies of RAID-1; for a member that missed writes
-//! it is whatever it holds. Of several such members one is done after the other. A few workers, each
+//! it is whatever it holds: a member that is being rebuilt missed all of them. Of several such members
+//! one is done after the other. A few workers, each
 //! an operation, go through the region stripe by stripe; [`eraid_core::resync`] says what writes have
-//! to do with that.
+//! to do with that, and how fast they may go.
 //!
 //! `state` is a leaf lock.
 
@@ -13,7 +14,7 @@ use kernel::{
     new_spinlock_irq,
     prelude::*,
     sync::{
-        atomic::{Acquire, Atomic, Release},
+        atomic::{Acquire, Atomic, Relaxed, Release},
         Arc, SpinLockIrq,
     },
 };
@@ -28,10 +29,13 @@ use eraid_core::{
     geometry::{Geometry, Level, Rows},
     plan_read::{plan_rebuild, Rebuild, View},
     queue::Class,
-    resync::{Goal, Locked, Next, Outcome, Run, WORKERS},
+    resync::{Goal, Locked, Next, Outcome, Pace, Run, WORKERS},
     stripelock::{Grant, Mode},
-    units::{RegionNo, Sector, SlotSet, StripeNo},
+    units::{Micros, RegionNo, Sector, Sectors, SlotSet, StripeNo},
 };
+
+/// When no request came for so long nobody has to be let go first.
+const LULL_US: u64 = 500_000;
 
 /// Time between two rounds over regions that could not be done.
 const PAUSE_US: u64 = 60_000_000;
@@ -45,6 +49,11 @@ struct State {
     /// All were tried: not again before then, or before the members change.
     pause_until_us: u64,
     last: &'static str,
+    pace: Pace,
+    /// There was work when it was last looked for: the pace is kept from region to region.
+    moving: bool,
+    /// Operations of workers that may not go on before the next second.
+    held: [Option<u32>; WORKERS],
 }
 
 /// See the [module description](self).
@@ -53,6 +62,8 @@ pub(crate) struct Sync {
     /// There is a run. Set before any of its stripes is locked, so that whoever has one of them
     /// later sees it.
     running: Atomic<bool>,
+    /// When a request came last, during runs.
+    asked_us: Atomic<u64>,
     #[pin]
     state: SpinLockIrq<State>,
 }
@@ -63,20 +74,26 @@ pub(crate) struct Progress {
     pub(crate) action: &'static str,
     /// The action before.
     pub(crate) last: &'static str,
-    /// Stripes done and in all, of the region in work.
-    pub(crate) stripes: Option<(u64, u64)>,
+    /// The goal, and stripes done and in all, of the region in work.
+    pub(crate) run: Option<(Goal, u64, u64)>,
+    /// How fast it goes, and may.
+    pub(crate) pace: Pace,
 }
 
 impl Sync {
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             running: Atomic::new(false),
+            asked_us: Atomic::new(0),
             state <- new_spinlock_irq!(State {
                 run: None,
                 stopped: false,
                 from: 0,
                 pause_until_us: 0,
                 last: "none",
+                pace: Pace::NEW,
+                moving: false,
+                held: [None; WORKERS],
             }, "eraid::sync"),
         })
     }
@@ -99,8 +116,57 @@ impl Sync {
         Progress {
             action: state.run.map_or("idle", |run| run.goal.action()),
             last: state.last,
-            stripes: state.run.map(|run| run.progress()),
+            run: state.run.map(|run| {
+                let (done, all) = run.progress();
+                (run.goal, done, all)
+            }),
+            pace: state.pace,
         }
+    }
+
+    /// Changes the limits of its speed.
+    pub(crate) fn set_pace(&self, set: impl FnOnce(&mut Pace)) {
+        set(&mut self.state.lock().pace);
+    }
+
+    /// Whether worker `index`, which is operation `op`, may take up a stripe; it is woken later if not.
+    fn may_go(&self, index: usize, op: u32) -> bool {
+        let mut state = self.state.lock();
+        if state.pace.may_go() || state.stopped {
+            return true;
+        }
+        if let Some(place) = state.held.get_mut(index) {
+            *place = Some(op);
+        }
+        false
+    }
+
+    /// A stripe of so many sectors of each member is taken up.
+    fn took(&self, sectors: u32) {
+        let sectors = Sectors::new(u64::from(sectors));
+        self.state.lock().pace.took(sectors);
+    }
+
+    /// A request came. Any context.
+    pub(crate) fn note_request(&self) {
+        if self.running.load(Relaxed) {
+            self.asked_us.store(now_us(), Relaxed);
+        }
+    }
+
+    /// Whether it is to let others go first: there are any, and it is not too slow for that.
+    fn gives_way(&self) -> bool {
+        let since = now_us().saturating_sub(self.asked_us.load(Relaxed));
+        since < LULL_US && !self.state.lock().pace.is_slow()
+    }
+
+    /// Another second: returns the operations that may go on.
+    fn next_second(&self) -> [Option<u32>; WORKERS] {
+        let mut state = self.state.lock();
+        if state.moving {
+            state.pace.tick(Micros::new(now_us()));
+        }
+        core::mem::take(&mut state.held)
     }
 
     /// Whether the goal of the run is reached for `stripe` already, and what it is.
@@ -246,8 +312,10 @@ impl StripeSync {
     pub(crate) fn advance(&mut self, cx: &mut Context<'_>) -> Step {
         loop {
             match self.phase {
+                Phase::Next if !cx.array.sync.may_go(self.index, cx.op.index) => return Step::Wait,
                 Phase::Next => match cx.array.sync.next(self.index) {
                     (Next::Stripe(stripe), goal) => {
+                        cx.array.sync.took(cx.array.geometry.chunk());
                         (self.stripe, self.goal) = (stripe, goal);
                         self.keeps = false;
                         self.go_to(cx, 0);
@@ -372,7 +440,7 @@ impl StripeSync {
             Level::Raid1 => self.plan_copies(&view),
             _ => self.plan_parity(&cx.array.geometry, &view),
         }?;
-        work.targets.is_subset(cx.array.in_sync()).then_some(work)
+        work.targets.is_subset(cx.array.live()).then_some(work)
     }
 
     /// For RAID-1: one copy goes to the others, also where they cannot be read.
@@ -403,7 +471,9 @@ impl StripeSync {
     fn issue(&self, cx: &mut Context<'_>, op: CommandOp, slots: SlotSet) {
         let at: Sector = cx.array.geometry.member_sector(self.stripe, self.rows.lo);
         // Reads let others go first, unless somebody waits for the stripe; writes hold it exclusively.
-        let patient = op == CommandOp::Read && !cx.array.is_written(self.stripe, Some(cx.op.index));
+        let patient = op == CommandOp::Read
+            && cx.array.sync.gives_way()
+            && !cx.array.is_written(self.stripe, Some(cx.op.index));
         for slot in slots.iter() {
             cx.prepare(slot, op, at, self.rows.len());
             if let (true, Some(cmd)) = (patient, cx.columns.get_mut(slot)) {
@@ -462,19 +532,32 @@ pub(crate) fn compute(cx: &mut Context<'_>, stripe: StripeNo, plan: &Rebuild, ro
 }
 
 impl Array {
+    /// Lets workers go on that were held back for their speed. Task context, once a second, and when
+    /// nothing is to be taken up any more.
+    pub(crate) fn resync_goes_on(&self) {
+        for op in self.sync.next_second() {
+            self.wake(op);
+        }
+    }
+
     /// Takes up the next region that needs it, if nothing is in work. Task context.
     pub(crate) fn resync_begins(self: &Arc<Self>) {
         let now = now_us();
         let from = {
-            let state = self.sync.state.lock();
-            if state.run.is_some() || state.stopped || now < state.pause_until_us {
+            let mut state = self.sync.state.lock();
+            if state.run.is_some() || state.stopped {
+                return;
+            }
+            if now < state.pause_until_us {
+                state.moving = false;
                 return;
             }
             state.from
         };
         let Some((region, goal)) = self.next_work(from) else {
+            let mut state = self.sync.state.lock();
+            state.moving = false;
             if from > 0 {
-                let mut state = self.sync.state.lock();
                 state.from = 0;
                 state.pause_until_us = now + PAUSE_US;
             }
@@ -488,6 +571,9 @@ impl Array {
             }
             self.sync.running.store(true, Release);
             state.run = Some(Run::new(region, goal, first, end));
+            if !core::mem::replace(&mut state.moving, true) {
+                state.pace.begin(Micros::new(now));
+            }
         }
         array_info!(
             self.name(),

@@ -86,6 +86,7 @@ impl Registry {
         array.set_dev(disk.dev());
         let mut running = Running {
             members: KVec::new(),
+            spares: KVec::new(),
             directory: None,
             disk,
             array: array.clone(),
@@ -142,6 +143,11 @@ impl Registry {
                 member.device.connect(Arc::new(watch, GFP_KERNEL)?);
             }
         }
+        array.spares.with(|spares| {
+            let data_start = array.with_superblock(|superblock| superblock.front.data.get());
+            let mut spares = spares.iter();
+            spares.try_for_each(|spare| limits.stack_member(&spare.device, data_start))
+        })?;
         let config = DiskConfig {
             name,
             limits: &limits,
@@ -154,34 +160,16 @@ impl Registry {
     /// Makes the files and links of an array.
     #[inline(never)]
     fn show(&self, running: &mut Running) -> Result {
-        let array = &running.array;
+        let array = running.array.clone();
         let directory = Kobject::add(running.disk.kobject(), c"eraid", array.clone())?;
-        let directory = running.directory.insert(directory);
+        running.directory = Some(directory);
         for slot in array.geometry.all_slots().iter() {
-            let Some(member) = array.member(slot) else {
-                running.members.push(None, GFP_KERNEL)?;
-                continue;
-            };
-            running.disk.link_member(member.device.clone())?;
-            let name = c_name(format_args!("dev-{}", Escaped(member.name())))?;
-            let data = Arc::new(
-                MemberDir {
-                    array: array.clone(),
-                    member: member.clone(),
-                },
-                GFP_KERNEL,
-            )?;
-            let own = Kobject::add(directory.kobject(), &name, data)?;
-            own.link(c"block", member.device.kobject())?;
-            let link = c_name(format_args!("rd{slot}"))?;
-            directory.link(&link, own.kobject())?;
-            let shown = Shown {
-                directory: Some(own),
-                link,
-                member,
-            };
-            running.members.push(Some(shown), GFP_KERNEL)?;
+            running.members.push(None, GFP_KERNEL)?;
+            if let Some(member) = array.member(slot) {
+                running.show_member(member)?;
+            }
         }
+        running.show_spares()?;
         let link = c_name(format_args!("{}", array.name()))?;
         self.class.link(&link, running.disk.kobject())?;
         running.link = Some(link);
@@ -286,6 +274,7 @@ impl Registry {
     fn tear_down(&self, running: Running) {
         let Running {
             mut members,
+            spares,
             directory,
             disk,
             array,
@@ -301,9 +290,11 @@ impl Registry {
         for shown in members.iter_mut().flatten() {
             drop(shown.directory.take());
         }
+        drop(spares);
         drop(directory);
         drop(disk);
         array.end();
+        drop(array.spares.take_all());
         for slot in array.geometry.all_slots().iter() {
             let Some(member) = array.release(slot) else {
                 continue;
@@ -325,6 +316,59 @@ impl Registry {
         drop(claim);
         // So that members can be opened again at once.
         wait_closed(CLOSE_WAIT_MS);
+    }
+}
+
+impl Running {
+    /// Makes the directory and the links of a member.
+    #[inline(never)]
+    pub(crate) fn show_member(&mut self, member: Arc<Member>) -> Result {
+        let directory = self.directory.as_ref().ok_or(ENODEV)?;
+        let place = self.members.get_mut(member.place.index()).ok_or(EINVAL)?;
+        let name = c_name(format_args!("dev-{}", Escaped(member.name())))?;
+        let slot = member.place;
+        let link = c_name(format_args!("rd{slot}"))?;
+        let data = Arc::new(
+            MemberDir {
+                array: self.array.clone(),
+                member: member.clone(),
+            },
+            GFP_KERNEL,
+        )?;
+        self.disk.link_member(member.device.clone())?;
+        let shown = place.insert(Shown {
+            directory: None,
+            link,
+            member,
+        });
+        let own = Kobject::add(directory.kobject(), &name, data)?;
+        let own = shown.directory.insert(own);
+        own.link(c"block", shown.member.device.kobject())?;
+        directory.link(&shown.link, own.kobject())
+    }
+
+    /// Takes away what [`Self::show_member`] made, as far as it came. The member is returned.
+    pub(crate) fn hide_member(&mut self, slot: Slot) -> Option<Arc<Member>> {
+        let shown = self.members.get_mut(slot.index())?.take()?;
+        if let Some(directory) = &self.directory {
+            directory.unlink(&shown.link);
+        }
+        shown.member.device.disconnect();
+        self.disk.unlink_member(&shown.member.device);
+        self.claim.remove_device(shown.member.device.dev());
+        // Last: who sees that it is gone may rely on all of the above.
+        drop(shown.directory);
+        Some(shown.member)
+    }
+
+    /// Has the array told when the device of a member goes.
+    pub(crate) fn watch(&self, member: &Member) -> Result {
+        let watch = Watch {
+            array: self.array.clone(),
+            slot: member.place,
+        };
+        member.device.connect(Arc::new(watch, GFP_KERNEL)?);
+        Ok(())
     }
 }
 
@@ -387,7 +431,7 @@ fn limits(array: &Array, logical_block_size: u32) -> Limits {
 }
 
 /// A device name for sysfs: `!` for `/`.
-struct Escaped<'a>(&'a str);
+pub(crate) struct Escaped<'a>(pub(crate) &'a str);
 
 impl core::fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {

@@ -65,17 +65,26 @@ pub struct Assembly {
     /// Those of `in_sync` that were failed or missing and are taken back: their stale regions are
     /// to be recovered.
     pub caught_up: SlotSet,
-    /// Members being rebuilt; how far is in the newest superblock.
+    /// Slots of spares, behind those of the members.
+    pub spares: SlotSet,
+    /// Members being rebuilt: the regions they lack are stale in the map. They do not count as
+    /// members that the data can be read from.
     pub recovering: SlotSet,
     /// The array was not stopped cleanly.
     pub unclean: bool,
 }
 
 impl Assembly {
-    /// Members of the array that are missing or being rebuilt.
+    /// Members that take part: of those being rebuilt the region map says where.
+    #[inline]
+    pub fn present(&self) -> SlotSet {
+        self.in_sync.union(self.recovering)
+    }
+
+    /// Members of the array that are not there.
     #[inline]
     pub fn absent(&self, superblock: &Superblock) -> SlotSet {
-        superblock.geometry.all_slots().minus(self.in_sync)
+        superblock.geometry.all_slots().minus(self.present())
     }
 
     /// Checks what the region map says: `doubtful` regions need a resync, which is not possible
@@ -124,10 +133,13 @@ impl fmt::Display for Incomplete {
 pub enum Standing {
     /// A member, as the array records it.
     InSync,
-    /// A member being rebuilt, as the array records it.
+    /// A member being rebuilt, as the array records it, or one that failed or was missing while it was
+    /// and goes on from there.
     Recovering,
     /// It was failed or missing and holds all its data but for the regions that are stale.
     CatchUp,
+    /// A spare.
+    Spare,
     /// It was failed, and nothing says that the rest of it is right: to be rebuilt.
     Rebuild,
     /// It missed more than the array knows of: an old copy.
@@ -142,7 +154,7 @@ pub enum Standing {
 ///
 /// Also for a device that comes back to a running array, `base` being what the array would write.
 pub fn standing(base: &Superblock, device: &Superblock) -> Standing {
-    let record = base.record(device.slot);
+    let record = base.record(home_of(base, device));
     let own = device.record(device.slot).state;
     if record.uuid != device.member() {
         return Standing::Replaced;
@@ -166,11 +178,27 @@ pub fn standing(base: &Superblock, device: &Superblock) -> Standing {
             // on without it.
             SlotState::InSync if device.generation >= record.generation => Standing::Diverged,
             SlotState::InSync if !is_dispensable(device) => Standing::Diverged,
-            SlotState::InSync if is_outdated(base, device, record.generation) => Standing::Outdated,
+            SlotState::InSync | SlotState::Recovering(_)
+                if is_outdated(base, device, record.generation) =>
+            {
+                Standing::Outdated
+            }
             SlotState::InSync => Standing::CatchUp,
+            // What it still lacked then is stale, as is what it missed since.
+            SlotState::Recovering(_) => Standing::Recovering,
             _ => Standing::Rebuild,
         },
+        SlotState::Spare if own == SlotState::Spare => Standing::Spare,
         SlotState::Empty | SlotState::Spare => Standing::Rebuild,
+    }
+}
+
+/// The slot that a device takes. A spare that took one over, but was not told so before a crash, still
+/// names the one it had.
+pub fn home_of(base: &Superblock, device: &Superblock) -> Slot {
+    match device.record(device.slot).state {
+        SlotState::Spare => base.slot_of(device.member()).unwrap_or(device.slot),
+        _ => device.slot,
     }
 }
 
@@ -279,6 +307,7 @@ pub fn decide(candidates: &[Candidate<'_>], options: Options) -> Result<Decision
         in_sync: SlotSet::EMPTY,
         caught_up: SlotSet::EMPTY,
         recovering: SlotSet::EMPTY,
+        spares: SlotSet::EMPTY,
         unclean: newest.superblock.active,
     };
     for (index, candidate) in candidates.iter().enumerate() {
@@ -308,8 +337,9 @@ impl Assembly {
         candidate: &Candidate<'_>,
         options: Options,
     ) -> Result<(), Refusal> {
-        let slot = candidate.superblock.slot;
+        let slot = home_of(newest.superblock, candidate.superblock);
         match standing(newest.superblock, candidate.superblock) {
+            Standing::Spare => self.spares.insert(slot),
             Standing::InSync => self.in_sync.insert(slot),
             Standing::Recovering => self.recovering.insert(slot),
             Standing::CatchUp => {
@@ -338,7 +368,7 @@ impl Assembly {
 
     /// Gives an old copy of a member its slot.
     fn place_outdated(&mut self, index: usize, newest: &Candidate<'_>, candidate: &Candidate<'_>) {
-        let slot = candidate.superblock.slot;
+        let slot = home_of(newest.superblock, candidate.superblock);
         if standing(newest.superblock, candidate.superblock) != Standing::Outdated {
             return;
         }
@@ -360,7 +390,7 @@ impl Assembly {
         options: Options,
     ) -> Result<Decision, Refusal> {
         let geometry = &base.geometry;
-        let present = self.in_sync.union(self.recovering);
+        let present = self.present();
         let expected = geometry
             .all_slots()
             .iter()
@@ -394,6 +424,58 @@ impl Assembly {
         }
         Ok(Decision::Start(self))
     }
+}
+
+/// Checks that a device which carries a superblock of a running array can be taken back into its slot,
+/// which is returned; `base` is what the array would write. A member lacks what is stale there in the
+/// region map. It is the caller's to know that no spare is there twice.
+///
+/// # Errors
+///
+/// * `EBUSY`: the array has not given its slot up;
+/// * `EINVAL`: it is too small, out of date or replaced, or nothing vouches for what it holds;
+/// * `EROFS`: it cannot be written;
+/// * `EUCLEAN`: it ran without the array.
+pub fn rejoin(base: &Superblock, candidate: &Candidate<'_>) -> Result<Slot, Refusal> {
+    let running = Candidate {
+        name: "the running array",
+        superblock: base,
+        size: base.front.size_for(base.geometry.component()),
+        read_only: false,
+    };
+    check_same_array(&running, candidate)?;
+    check_device(base, candidate, Options::default())?;
+    let (name, slot) = (candidate.name, home_of(base, candidate.superblock));
+    let why = match (
+        standing(base, candidate.superblock),
+        base.record(slot).state,
+    ) {
+        (Standing::Diverged, _) => {
+            return Err(refuse!(
+                Errno::Uclean,
+                "{name} ran without the array: clear it first, with wipefs or dd"
+            ))
+        }
+        (Standing::Replaced, _) => "its slot belongs to another member now",
+        (Standing::Outdated, _) => "it is out of date",
+        (Standing::Rebuild, _) => "nothing says what of it is right",
+        (
+            Standing::CatchUp | Standing::Recovering | Standing::InSync,
+            SlotState::Faulty | SlotState::Missing,
+        )
+        | (Standing::Spare, _) => return Ok(slot),
+        (Standing::CatchUp | Standing::Recovering | Standing::InSync, _) => {
+            return Err(refuse!(
+                Errno::Busy,
+                "{} counts on slot {slot} still: stop the array, then assemble it with {name}",
+                base.name.as_str()
+            ))
+        }
+    };
+    Err(refuse!(
+        Errno::Inval,
+        "{name} cannot be taken back: {why}; to use it as a new member, clear it first with wipefs or dd"
+    ))
 }
 
 /// The candidate with the newest superblock, the first of several.

@@ -45,6 +45,8 @@ pub struct Create<'a> {
     pub chunk: Sectors,
     /// Its members in the order of their slots, as many as the level takes.
     pub members: Members<'a>,
+    /// Spares, none of them `missing`.
+    pub spares: Option<Members<'a>>,
     /// N of the disk name `eraidN`, where one is asked for.
     pub dev: Option<u32>,
     /// The members are known to match: no fill.
@@ -151,7 +153,7 @@ impl<'a> Members<'a> {
 ///
 /// # Errors
 ///
-/// `EINVAL`, `ERANGE`, and `EOPNOTSUPP` for local parity, spares and the partial parity log, which
+/// `EINVAL`, `ERANGE`, and `EOPNOTSUPP` for local parity and the partial parity log, which
 /// are not offered yet.
 pub fn parse_create(line: &[u8]) -> Result<Create<'_>, Refusal> {
     const FILE: &str = "create";
@@ -180,11 +182,16 @@ pub fn parse_create(line: &[u8]) -> Result<Create<'_>, Refusal> {
         level,
         chunk: fields.chunk()?,
         members: Members::parse(FILE, "members", fields.required("members")?)?,
+        spares: fields
+            .get("spares")
+            .map(|list| Members::parse(FILE, "spares", list))
+            .transpose()?,
         dev: fields.dev()?,
         assume_clean: fields.flag("assume_clean")?,
         force: fields.flag("force")?,
     };
     check_count(&create)?;
+    check_spares(&create)?;
     check_offered(&fields)?;
     Ok(create)
 }
@@ -421,6 +428,40 @@ fn check_count(create: &Create<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Checks the spares against the members.
+fn check_spares(create: &Create<'_>) -> Result<(), Refusal> {
+    let Some(spares) = &create.spares else {
+        return Ok(());
+    };
+    if spares.missing != 0 {
+        return Err(refuse!(Errno::Inval, "create: a spare cannot be missing"));
+    }
+    if create.level == Level::Raid0 {
+        return Err(refuse!(
+            Errno::Inval,
+            "create: RAID-0 has nothing to rebuild a spare from"
+        ));
+    }
+    let all = usize::from(create.members.count()) + usize::from(spares.count());
+    if all > MAX_SLOTS {
+        return Err(refuse!(
+            Errno::Inval,
+            "create: {all} members and spares, at most {MAX_SLOTS} are possible"
+        ));
+    }
+    match spares
+        .iter()
+        .find(|spare| create.members.iter().any(|member| member == *spare))
+    {
+        Some(MemberSpec::Path(path)) => Err(refuse!(
+            Errno::Inval,
+            "create: {} is listed in members= and spares=",
+            Excerpt(path.as_bytes())
+        )),
+        Some(MemberSpec::Missing) | None => Ok(()),
+    }
+}
+
 /// Refuses what is well-formed but not offered, and checks that it is well-formed.
 fn check_offered<const N: usize>(fields: &Fields<'_, N>) -> Result<(), Refusal> {
     let m = fields.number("m", 255)?;
@@ -431,21 +472,12 @@ fn check_offered<const N: usize>(fields: &Fields<'_, N>) -> Result<(), Refusal> 
             "create: m={m} k={k}: local parity takes both, or neither"
         ));
     }
-    let spares = fields
-        .get("spares")
-        .map(|list| Members::parse(fields.file, "spares", list))
-        .transpose()?;
-    if spares.is_some_and(|spares| spares.missing != 0) {
-        return Err(refuse!(Errno::Inval, "create: a spare cannot be missing"));
-    }
     let policy = fields.get("consistency_policy").unwrap_or("bitmap");
     if !matches!(policy, "bitmap" | "ppl") {
         return Err(fields.wrong("consistency_policy", policy, "bitmap or ppl"));
     }
     let what = if m != 0 {
         "local parity (m=, k=)"
-    } else if spares.is_some() {
-        "spares="
     } else if policy == "ppl" {
         "consistency_policy=ppl"
     } else {

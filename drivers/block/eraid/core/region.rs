@@ -179,6 +179,30 @@ impl RegionState {
         possible
     }
 
+    /// The member of `slot` is to be replaced by one that holds nothing: it is stale wherever anything
+    /// was ever written. Only while there is no member in that slot.
+    #[inline]
+    pub fn emptied(&mut self, slot: Slot) {
+        if self.wanted.init != Init::None || self.durable.init != Init::None {
+            self.note_missed(slot);
+        }
+    }
+
+    /// Whether the maps say what [`emptied`](Self::emptied) is to make them say, so that a crash leaves
+    /// nothing that vouches for the new member.
+    #[inline]
+    pub fn is_emptied(&self, slot: Slot) -> bool {
+        let lacks = |region: &Region| region.init == Init::None || region.stale.contains(slot);
+        lacks(&self.wanted) && lacks(&self.durable)
+    }
+
+    /// Whether the member of `slot` has all that was written here, and the maps say so.
+    #[inline]
+    pub fn is_caught_up(&self, slot: Slot) -> bool {
+        let stale = self.wanted.stale.union(self.durable.stale);
+        !self.persisting && !stale.contains(slot)
+    }
+
     /// Whether stale bits are still to become durable.
     #[inline]
     pub fn owes_stale(&self) -> bool {

@@ -12,7 +12,7 @@
 //!
 //! Calls are for one thread at a time (the caller's lock) and never wait.
 
-use crate::units::{RegionNo, Slot, SlotSet, StripeNo};
+use crate::units::{Micros, RegionNo, Sectors, Slot, SlotSet, StripeNo};
 
 /// Workers of one array.
 pub const WORKERS: usize = 4;
@@ -218,9 +218,208 @@ impl Run {
     }
 }
 
+/// Slowest speed that is aimed at under load, in KiB/s of each member, when none is set: md's.
+pub const SPEED_MIN: u32 = 1000;
+
+/// Highest speed in KiB/s of each member, when none is set: md's.
+pub const SPEED_MAX: u32 = 200_000;
+
+/// Sectors of a KiB.
+const SECTORS_PER_KIB: u64 = 2;
+
+/// Microseconds of a second.
+const SECOND: u64 = 1_000_000;
+
+/// Shortest time over which a speed is measured: looks in between do not count.
+const MEASURED: Micros = Micros::new(SECOND * 9 / 10);
+
+/// How fast resyncs and recoveries go, and how fast they may.
+///
+/// What may be taken up is granted once a second ([`Pace::tick`]), for the time since then, so the
+/// speed is kept on average over a few seconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// In KiB/s of each member, as `max`.
+    min: u32,
+    max: u32,
+    /// Sectors that may still be taken up; below 0 after a stripe larger than what was left.
+    left: i64,
+    /// Sectors taken up since `since`.
+    taken: u64,
+    since: Micros,
+    /// Measured, in KiB/s; `None` before the first time.
+    speed: Option<u64>,
+}
+
+impl Pace {
+    /// md's limits; nothing is granted yet.
+    pub const NEW: Pace = Pace {
+        min: SPEED_MIN,
+        max: SPEED_MAX,
+        left: 0,
+        taken: 0,
+        since: Micros::ZERO,
+        speed: None,
+    };
+
+    /// The lower limit, in KiB/s.
+    pub fn min(&self) -> u32 {
+        self.min
+    }
+
+    /// The upper limit, in KiB/s.
+    pub fn max(&self) -> u32 {
+        self.max
+    }
+
+    /// Sets the lower limit.
+    pub fn set_min(&mut self, min: u32) {
+        self.min = min;
+    }
+
+    /// Sets the upper limit; it holds from the next tick on.
+    pub fn set_max(&mut self, max: u32) {
+        self.max = max;
+    }
+
+    /// The speed of late, in KiB/s of each member; 0 before it was measured.
+    pub fn speed(&self) -> u64 {
+        self.speed.unwrap_or(0)
+    }
+
+    /// A run begins at `now` after nothing was in work: it may go on for a second.
+    pub fn begin(&mut self, now: Micros) {
+        self.speed = None;
+        (self.taken, self.since) = (0, now);
+        self.left = self.granted(SECOND);
+    }
+
+    /// Measures, and grants what may be taken up from `now` on. About once a second.
+    pub fn tick(&mut self, now: Micros) {
+        let elapsed = now.saturating_sub(self.since);
+        if elapsed < MEASURED {
+            return;
+        }
+        let kib = self.taken / SECTORS_PER_KIB;
+        let speed = kib.saturating_mul(SECOND).checked_div(elapsed.get());
+        let speed = speed.unwrap_or(0);
+        // A time constant of four seconds.
+        self.speed = Some(self.speed.map_or(speed, |old| (old * 3 + speed) / 4));
+        (self.taken, self.since) = (0, now);
+        let most = self.granted(SECOND);
+        let more = self.granted(elapsed.get().min(4 * SECOND));
+        self.left = self.left.saturating_add(more).min(most.max(more));
+    }
+
+    /// Whether another stripe may be taken up now.
+    pub fn may_go(&self) -> bool {
+        self.left > 0
+    }
+
+    /// So much of each member is taken up.
+    pub fn took(&mut self, sectors: Sectors) {
+        self.taken = self.taken.saturating_add(sectors.get());
+        let sectors = i64::try_from(sectors.get()).unwrap_or(i64::MAX);
+        self.left = self.left.saturating_sub(sectors);
+    }
+
+    /// Whether it is slower than the lower limit, so that it is not to let others go first.
+    pub fn is_slow(&self) -> bool {
+        self.speed.is_some_and(|speed| speed < u64::from(self.min))
+    }
+
+    /// Seconds that `sectors` take at the speed of late; `None` when nothing moves.
+    pub fn seconds_for(&self, sectors: Sectors) -> Option<u64> {
+        (sectors.get() / SECTORS_PER_KIB).checked_div(self.speed())
+    }
+
+    /// Sectors granted for so many microseconds.
+    fn granted(&self, us: u64) -> i64 {
+        // At most 4 s of 2^33 sectors.
+        let sectors = u64::from(self.max) * SECTORS_PER_KIB * us / SECOND;
+        i64::try_from(sectors).unwrap_or(i64::MAX)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn seconds(number: u64) -> Micros {
+        Micros::new(number * SECOND)
+    }
+
+    #[test]
+    fn no_faster_than_the_upper_limit_on_average() {
+        let mut pace = Pace::NEW;
+        assert!(!pace.may_go(), "nothing has begun");
+        pace.set_max(1000);
+        pace.begin(seconds(5));
+        let stripe = Sectors::new(1024);
+        let mut taken = 0;
+        for second in 5..25 {
+            while pace.may_go() {
+                pace.took(stripe);
+                taken += 512;
+            }
+            pace.tick(seconds(second + 1));
+        }
+        // 20 s of 1000 KiB; what is taken beyond in one is lacking in the next.
+        assert!((20_000..20_512).contains(&taken), "{taken}");
+        assert!((900..=1100).contains(&pace.speed()), "{}", pace.speed());
+        assert_eq!(
+            pace.seconds_for(Sectors::new(2 * 1000 * 60)),
+            Some(60_000 / pace.speed())
+        );
+    }
+
+    #[test]
+    fn what_was_not_used_is_not_saved_up() {
+        let mut pace = Pace::NEW;
+        pace.set_max(1000);
+        pace.begin(seconds(0));
+        for second in 1..100 {
+            pace.tick(seconds(second));
+        }
+        let mut taken = 0;
+        while pace.may_go() {
+            pace.took(Sectors::new(2));
+            taken += 1;
+        }
+        assert_eq!(taken, 1000);
+        assert_eq!(pace.seconds_for(Sectors::new(2)), None, "nothing moved");
+    }
+
+    #[test]
+    fn slow_is_what_was_measured_to_be() {
+        let mut pace = Pace::NEW;
+        pace.begin(seconds(0));
+        assert!(!pace.is_slow(), "nobody knows yet");
+        pace.took(Sectors::new(2 * 500));
+        pace.tick(Micros::new(1));
+        assert!(!pace.is_slow(), "too early to tell");
+        pace.tick(seconds(1));
+        assert_eq!(pace.speed(), 500);
+        assert!(pace.is_slow());
+        pace.set_min(400);
+        assert!(!pace.is_slow());
+        pace.set_min(0);
+        pace.begin(seconds(9));
+        pace.tick(seconds(10));
+        assert!(!pace.is_slow(), "0 turns it off");
+    }
+
+    #[test]
+    fn a_limit_of_nothing_stops() {
+        let mut pace = Pace::NEW;
+        pace.set_max(0);
+        pace.begin(seconds(0));
+        pace.tick(seconds(1));
+        assert!(!pace.may_go());
+        pace.set_max(u32::MAX);
+        pace.tick(seconds(1000));
+        assert!(pace.may_go());
+    }
 
     fn run(goal: Goal, stripes: u64) -> Run {
         Run::new(RegionNo(3), goal, StripeNo(100), StripeNo(100 + stripes))

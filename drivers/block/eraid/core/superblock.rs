@@ -119,7 +119,7 @@ pub enum SlotState {
     Spare,
     /// Is being rebuilt and holds the right data below this offset from the start of its data.
     Recovering(Sectors),
-    /// Is not there: never was, or was removed.
+    /// Is not there: never was, or was removed. Behind the members: a spare was there.
     Missing,
 }
 
@@ -403,6 +403,38 @@ impl Superblock {
         }
     }
 
+    /// Gives a slot to a member, in `state` as of the next generation.
+    pub fn set_member(&mut self, slot: Slot, member: Uuid, state: SlotState) {
+        if let Some(record) = self.slots.get_mut(slot.index()) {
+            record.uuid = member;
+        }
+        self.set_state(slot, state);
+    }
+
+    /// A slot behind the members in which there is no spare.
+    pub fn spare_slot(&self) -> Option<Slot> {
+        let behind = SlotSet::first_n(MAX_SLOTS as u8).minus(self.geometry.all_slots());
+        let free = |slot: &Slot| {
+            matches!(
+                self.record(*slot).state,
+                SlotState::Empty | SlotState::Missing
+            )
+        };
+        behind.iter().find(free)
+    }
+
+    /// Takes a spare out of its slot, as of the next generation.
+    pub fn forget_spare(&mut self, slot: Slot) {
+        self.set_member(slot, Uuid::NIL, SlotState::Missing);
+    }
+
+    /// The slot of a member or spare, wherever it is by now.
+    pub fn slot_of(&self, member: Uuid) -> Option<Slot> {
+        let all = SlotSet::first_n(MAX_SLOTS as u8);
+        let mut all = all.iter();
+        all.find(|slot| !member.is_nil() && self.record(*slot).uuid == member)
+    }
+
     /// Identity of the member that carries this superblock.
     #[inline]
     pub fn member(&self) -> Uuid {
@@ -539,7 +571,9 @@ impl RawSlot {
                     && offset <= geometry.component()
             }
             // Created without a member, or it is remembered.
-            SlotState::Faulty | SlotState::Missing => !behind,
+            SlotState::Faulty => !behind,
+            // Behind the members it remembers when a spare left.
+            SlotState::Missing => !behind || record.uuid.is_nil(),
         };
         (possible && self.reserved.get() == 0 && record.generation <= now).then_some(record)
     }

@@ -263,6 +263,16 @@ impl<D: Driver> Disk<D> {
         }
     }
 
+    /// Whether memory that is aligned well enough for the disk is so for a device.
+    pub(crate) fn is_aligned_for(&self, dev: &MemberDevice) -> bool {
+        // SAFETY: The block device belongs to the disk, and its queue is valid as long as it is; the
+        // limit is a plain number.
+        let own = unsafe { (*(*self.part0()).bd_queue).limits.dma_alignment };
+        // SAFETY: As above, for an open device.
+        let other = unsafe { (*(*dev.bdev()).bd_queue).limits.dma_alignment };
+        own & other == other
+    }
+
     /// Sends a `KOBJ_CHANGE` event with up to 8 strings of the form `KEY=value`.
     ///
     /// # Errors

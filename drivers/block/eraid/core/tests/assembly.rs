@@ -502,14 +502,120 @@ fn a_member_being_rebuilt_is_no_redundancy() {
         &["1 of 3 members in sync"],
     );
 
-    // It fails before it is complete: nothing vouches for what it holds.
+    // It fails before it is complete, and comes back: the map says what it lacks.
     array.write(0, &[0, 1], |sb| sb.set_state(slot(2), SlotState::Faulty));
+    assert_eq!(standing(&array.0[0], &array.0[2]), Standing::Recovering);
     let assembly = array.assembly(&[0, 1, 2], PLAIN);
     assert_eq!(
-        (assembly.in_sync, assembly.members[2]),
-        (set(&[0, 1]), None)
+        (assembly.in_sync, assembly.recovering, assembly.members[2]),
+        (set(&[0, 1]), set(&[2]), Some(2))
     );
-    assert_eq!(standing(&array.0[0], &array.0[2]), Standing::Rebuild);
+    assert!(assembly.absent(&array.0[0]).is_empty());
+    assert!(
+        matches!(array.decide(&[0, 1], PLAIN), Ok(Decision::Start(_))),
+        "not waited for any more"
+    );
+
+    // An image of it, from before the array went through more than a crash explains.
+    for _ in 0..3 {
+        array.write(0, &[0, 1], |_| {});
+    }
+    array.write(0, &[0, 1], |sb| sb.set_state(slot(2), SlotState::Missing));
+    assert_eq!(standing(&array.0[0], &array.0[2]), Standing::Outdated);
+    // The slot was given to another one.
+    array.write(0, &[0, 1], |sb| sb.slots[2].uuid = uuid(0x77));
+    assert_eq!(standing(&array.0[0], &array.0[2]), Standing::Replaced);
+}
+
+#[test]
+fn a_member_is_taken_back_while_the_array_runs() {
+    let mut array = Array::new(Level::Raid5, 3);
+    let rejoin_of = |array: &Array, member: usize, size| {
+        let candidate = Candidate {
+            name: "sdx",
+            superblock: &array.0[member],
+            size,
+            read_only: false,
+        };
+        rejoin(&array.0[0], &candidate)
+    };
+    let busy = rejoin_of(&array, 2, SIZE).unwrap_err();
+    assert_eq!(busy.errno, Errno::Busy);
+    assert!(busy.as_str().contains("counts on slot 2"), "{busy}");
+    array.write(0, &[0, 1], |sb| sb.set_state(slot(2), SlotState::Faulty));
+    assert_eq!(
+        rejoin_of(&array, 2, SIZE).ok(),
+        Some(slot(2)),
+        "it missed writes"
+    );
+    let small = rejoin_of(&array, 2, Sectors::new(4096)).unwrap_err();
+    assert_eq!(small.errno, Errno::Inval, "{small}");
+
+    // It is in, but fails before it has all.
+    array.write(0, &[0, 1, 2], |sb| {
+        sb.set_state(slot(2), SlotState::Recovering(Sectors::ZERO))
+    });
+    array.write(0, &[0, 1], |sb| sb.set_state(slot(2), SlotState::Faulty));
+    assert!(rejoin_of(&array, 2, SIZE).is_ok(), "it goes on from there");
+
+    // It ran on its own.
+    let mut alone = Array::new(Level::Raid1, 2);
+    alone.write(0, &[0], |sb| sb.set_state(slot(1), SlotState::Faulty));
+    alone.write(1, &[1], |sb| sb.set_state(slot(0), SlotState::Faulty));
+    assert_eq!(rejoin_of(&alone, 1, SIZE).unwrap_err().errno, Errno::Uclean);
+
+    // Its slot was given to another one.
+    array.write(0, &[0, 1], |sb| {
+        sb.set_member(slot(2), uuid(0x77), SlotState::Recovering(Sectors::ZERO))
+    });
+    let replaced = rejoin_of(&array, 2, SIZE).unwrap_err();
+    assert_eq!(replaced.errno, Errno::Inval);
+    assert!(
+        replaced.as_str().contains("belongs to another member"),
+        "{replaced}"
+    );
+}
+
+#[test]
+fn spares_are_kept_and_take_over() {
+    let mut array = Array::new(Level::Raid5, 3);
+    let free = array.0[0].spare_slot().unwrap();
+    assert_eq!(free, slot(3));
+    array.write(0, &[0, 1, 2], |sb| {
+        sb.set_member(slot(3), uuid(0x55), SlotState::Spare)
+    });
+    let mut spare = array.0[0].clone();
+    spare.slot = slot(3);
+    array.0.push(spare);
+    assert_eq!(standing(&array.0[0], &array.0[3]), Standing::Spare);
+    let assembly = array.assembly(&[0, 1, 2, 3], PLAIN);
+    assert_eq!(
+        (assembly.in_sync, assembly.spares, assembly.members[3]),
+        (set(&[0, 1, 2]), set(&[3]), Some(3))
+    );
+    // Nobody waits for it.
+    let assembly = array.assembly(&[0, 1, 2], PLAIN);
+    assert!(assembly.spares.is_empty());
+
+    // A member fails, and the spare takes over; the power fails before it knows.
+    array.write(0, &[0, 1], |sb| sb.set_state(slot(2), SlotState::Faulty));
+    array.write(0, &[0, 1], |sb| {
+        sb.forget_spare(slot(3));
+        sb.set_member(slot(2), uuid(0x55), SlotState::Recovering(Sectors::ZERO));
+    });
+    assert_eq!(array.0[0].spare_slot(), Some(slot(3)), "free again");
+    assert_eq!(home_of(&array.0[0], &array.0[3]), slot(2));
+    let assembly = array.assembly(&[0, 1, 3], PLAIN);
+    assert_eq!(
+        (assembly.in_sync, assembly.recovering, assembly.spares),
+        (set(&[0, 1]), set(&[2]), SlotSet::EMPTY)
+    );
+    assert_eq!(assembly.members[2], Some(2), "the third candidate");
+    check(
+        array.decide(&[0, 1, 2, 3], PLAIN),
+        Errno::Inval,
+        &["was replaced"],
+    );
 }
 
 #[test]

@@ -79,6 +79,28 @@ fn sizes_of_chunks() {
 }
 
 #[test]
+fn spares() {
+    let line = "name=x level=1 members=/a,missing spares=/c,/d\n";
+    let spares = create(line).unwrap().spares.unwrap();
+    assert_eq!(
+        spares.iter().collect::<Vec<_>>(),
+        [MemberSpec::Path("/c"), MemberSpec::Path("/d")]
+    );
+    assert!(create("name=x level=1 members=/a,/b\n")
+        .unwrap()
+        .spares
+        .is_none());
+    let all: Vec<String> = (0..63).map(|i| format!("/m{i}")).collect();
+    let with = |spares| format!("name=x level=5 members={} spares={spares}\n", all.join(","));
+    assert!(create(&with("/s")).is_ok());
+    let refusal = create(&with("/s,/t")).unwrap_err();
+    assert!(
+        refusal.as_str().contains("65 members and spares"),
+        "{refusal}"
+    );
+}
+
+#[test]
 fn counts_of_members() {
     let line = |level: u8, count: usize, missing: usize| {
         let all: Vec<String> = (0..count)
@@ -484,11 +506,6 @@ fn bad_create_lines() {
             "local parity",
         ),
         (
-            b"name=x level=1 members=/a,/b spares=/c\n",
-            OpNotSupp,
-            "spares= is not supported",
-        ),
-        (
             b"name=x level=5 members=/a,/b,/c consistency_policy=ppl\n",
             OpNotSupp,
             "consistency_policy=ppl is not supported",
@@ -525,6 +542,16 @@ fn bad_create_lines() {
             b"name=x level=1 members=/a,/b spares=missing\n",
             Inval,
             "spare cannot be missing",
+        ),
+        (
+            b"name=x level=1 members=/a,/b spares=/c,/a\n",
+            Inval,
+            "/a is listed in members= and spares=",
+        ),
+        (
+            b"name=x level=0 members=/a,/b spares=/c\n",
+            Inval,
+            "RAID-0 has nothing to rebuild",
         ),
         (
             b"name=x level=1 members=/a,/b consistency_policy=journal\n",

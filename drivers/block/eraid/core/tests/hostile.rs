@@ -131,7 +131,9 @@ fn assert_sane_start(candidates: &[Candidate<'_>], start: &Assembly, options: Op
         placed.insert(slot);
         assert!(!taken.contains(index), "a device in two slots");
         taken.push(*index);
-        assert_eq!((own.slot, own.member()), (slot, base.record(slot).uuid));
+        let was_spare = own.record(own.slot).state == SlotState::Spare;
+        assert!(own.slot == slot || was_spare, "moved from {}", own.slot);
+        assert_eq!(own.member(), base.record(slot).uuid);
         assert_eq!((own.array, own.geometry), (base.array, base.geometry));
         assert_eq!((own.front, own.regions), (base.front, base.regions));
         assert!(candidate.size >= base.front.size_for(geometry.component()));
@@ -141,18 +143,30 @@ fn assert_sane_start(candidates: &[Candidate<'_>], start: &Assembly, options: Op
         let old = [Standing::Outdated, Standing::Diverged];
         assert!(options.force || !old.contains(&standing(base, own)));
     }
-    assert_eq!(start.in_sync.union(start.recovering), placed);
+    assert_eq!(start.present().union(start.spares), placed);
     assert!(start.in_sync.intersect(start.recovering).is_empty());
-    assert!(placed.is_subset(geometry.all_slots()));
+    assert!(start.present().is_subset(geometry.all_slots()));
+    assert!(start.spares.intersect(geometry.all_slots()).is_empty());
+    for slot in start.spares {
+        assert_eq!(base.record(slot).state, SlotState::Spare);
+    }
     assert!(start.caught_up.is_subset(start.in_sync));
     // Members: enough of them, and enough that missed nothing.
     assert!(start.in_sync.len() >= needed);
     let current = start.in_sync.minus(start.caught_up);
     assert!(current.len() >= needed || options.force);
     for slot in start.recovering {
-        assert!(
-            matches!(base.record(slot).state, SlotState::Recovering(done) if done <= geometry.component())
-        );
+        // As the array has it, or it failed or went and was being rebuilt before.
+        let index = start.members[slot.index()].unwrap();
+        let own = candidates[usize::from(index)].superblock;
+        match base.record(slot).state {
+            SlotState::Recovering(done) => assert!(done <= geometry.component()),
+            SlotState::Faulty | SlotState::Missing => {
+                let state = own.record(own.slot).state;
+                assert!(matches!(state, SlotState::Recovering(_)), "{state:?}");
+            }
+            state => panic!("{state:?} is recovering"),
+        }
     }
     // The generation never runs out while it runs.
     assert!(options.readonly || base.generation.get() <= (1 << 63) - 1 - (1 << 32));

@@ -697,3 +697,43 @@ fn who_has_what_others_lack_is_needed() {
     assert!(needs(&[], 3, 1), "another one is missing");
     assert!(!needs(&[2], 3, 1), "too few have it anyway");
 }
+
+#[test]
+fn a_new_member_lacks_what_was_ever_written() {
+    let mut written = RegionState::loaded(Region {
+        init: Init::Full,
+        ..Region::NEW
+    });
+    assert!(!written.is_emptied(slot(1)), "somebody has to say so");
+    written.emptied(slot(1));
+    assert!(!written.is_emptied(slot(1)), "the maps do not say so yet");
+    let on_its_way = written.begin_persist();
+    assert!(
+        !written.is_emptied(slot(1)),
+        "a crash may leave the old map"
+    );
+    written.persisted(on_its_way);
+    assert!(written.is_emptied(slot(1)));
+    assert_eq!(
+        written.work(Level::Raid5),
+        Work::Recover(SlotSet::single(slot(1)))
+    );
+    assert!(!written.is_caught_up(slot(1)));
+    written.begin_recovery(slot(1));
+    assert!(written.recovered(slot(1), SlotSet::EMPTY));
+    assert!(!written.is_caught_up(slot(1)), "a crash forgets that it is");
+    persist(&mut written);
+    assert!(written.is_caught_up(slot(1)));
+
+    let mut never = RegionState::loaded(Region::NEW);
+    never.emptied(slot(1));
+    assert!(never.is_emptied(slot(1)), "there is nothing to lack");
+    assert!(never.is_caught_up(slot(1)));
+    // A write that began while nobody was in the slot comes after the look at the region.
+    let missed = SlotSet::single(slot(1));
+    assert_eq!(never.begin_write(Micros::new(1), missed), Admit::Wait);
+    assert!(!never.is_caught_up(slot(1)));
+    assert!(never.is_emptied(slot(1)), "the write has seen to that");
+    persist(&mut never);
+    assert!(never.is_emptied(slot(1)));
+}

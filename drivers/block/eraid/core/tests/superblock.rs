@@ -66,11 +66,14 @@ fn random_superblock(rng: &mut Rng) -> Superblock {
             _ if number == u64::from(superblock.slot.get()) => SlotState::InSync,
             _ if number < u64::from(members) => random_state(rng, &geometry),
             _ if rng.once_in(10) => SlotState::Spare,
+            // A spare was there.
+            _ if rng.once_in(10) => SlotState::Missing,
             _ => continue,
         };
         superblock.slots[number as usize] = SlotRecord {
             // What is not there can be known or not.
-            uuid: if state == SlotState::Missing && rng.once_in(2) {
+            uuid: if state == SlotState::Missing && (number >= u64::from(members) || rng.once_in(2))
+            {
                 Uuid::NIL
             } else {
                 rng.uuid()
@@ -393,7 +396,8 @@ fn sane_slots(page: &Page) -> bool {
         let possible = match state {
             0 => !inside && nil && generation == 0 && offset == 0,
             1 => inside && !nil && offset == 0,
-            2 | 5 => inside && offset == 0,
+            2 => inside && offset == 0,
+            5 => (inside || nil) && offset == 0,
             3 => !inside && !nil && offset == 0,
             4 => inside && !nil && number(page, 96, 4) != 0 && offset <= number(page, 112, 8),
             _ => false,
