@@ -7,7 +7,7 @@ use crate::request::{span, Ask, Next, Request};
 use eraid_core::estimate::{ArrayEstimate, End, MemberEstimate, ReadDone, Retries, Snapshot};
 use eraid_core::geometry::{Geometry, Level};
 use eraid_core::policy::{choose, Policy, ReadMode};
-use eraid_core::queue::{Class, Classes};
+use eraid_core::queue::{Class, Classes, Sweep, Waiting};
 use eraid_core::units::{Micros, Sector, Sectors, Slot};
 use eraid_hddsim_model::cache::CachedWrite;
 use eraid_hddsim_model::drive::{Command, Drive, Event, Op, Outcome, Slot as Tag, TAGS};
@@ -69,6 +69,7 @@ struct Member {
     classes: Classes,
     ordinary: VecDeque<usize>,
     extra: VecDeque<usize>,
+    sweep: Sweep,
     /// Commands in the drive, by tag.
     held: [Option<usize>; TAGS],
     estimate: MemberEstimate,
@@ -88,6 +89,7 @@ impl Member {
             classes: Classes::new(setup.depth, u32::MAX),
             ordinary: VecDeque::new(),
             extra: VecDeque::new(),
+            sweep: Sweep::default(),
             held: [None; TAGS],
             estimate: MemberEstimate::new(Micros::ZERO),
         }
@@ -103,6 +105,25 @@ impl Member {
     fn snapshot(&self) -> Snapshot {
         let waiting = self.classes.waiting(Class::Ordinary);
         self.estimate.snapshot(waiting + self.classes.in_device())
+    }
+
+    /// Takes the command that enters the drive next.
+    fn take_next(&mut self, class: Class, commands: &[Option<Cmd>], now: u64) -> usize {
+        let next = match class {
+            Class::Ordinary => {
+                let waiting = self.ordinary.iter().map(|&id| {
+                    let cmd = commands[id].as_ref().unwrap();
+                    let block = cmd.first_block + u64::from(cmd.ask.from);
+                    Waiting {
+                        at: Some(Sector::new(block * 8)),
+                        since: Micros::new(cmd.queued / 1000),
+                    }
+                });
+                self.sweep.next(waiting, Micros::new(now / 1000)).unwrap()
+            }
+            Class::Extra => 0,
+        };
+        self.list(class).remove(next).unwrap()
     }
 
     /// Takes a waiting command out of its list; false if it is in the drive.
@@ -304,7 +325,7 @@ impl<'a> Array<'a> {
             let now = self.now;
             let member = &mut self.members[number];
             while let Some(class) = member.classes.dispatch() {
-                let id = member.list(class).pop_front().unwrap();
+                let id = member.take_next(class, &self.commands, now);
                 let cmd = self.commands[id].as_mut().unwrap();
                 self.sent += 1;
                 let tag = member.send(now, cmd);

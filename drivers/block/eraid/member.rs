@@ -42,7 +42,7 @@ use eraid_core::{
     estimate::{End, Lesson, MemberEstimate, Snapshot},
     line::Amount,
     patience::{ReadTimes, Tail},
-    queue::{Class, Classes},
+    queue::{Class, Classes, Sweep, Waiting},
     units::{Micros, Sector, Slot, Uuid},
 };
 
@@ -57,6 +57,8 @@ struct Queue {
     classes: Classes,
     ordinary: Ring<Cmd>,
     extra: Ring<Cmd>,
+    /// The order of ordinary ones, where places matter.
+    sweep: Option<Sweep>,
     /// For reads whose failure is to have a place, as many as there are commands in the device.
     blocks: KVec<KBox<Blocks>>,
     /// Failed or being stopped: takes no command any more.
@@ -72,6 +74,18 @@ impl Queue {
         match class {
             Class::Ordinary => &mut self.ordinary,
             Class::Extra => &mut self.extra,
+        }
+    }
+
+    /// Takes the waiting command of a class that enters the device next.
+    fn take_next(&mut self, class: Class) -> Option<Cmd> {
+        match (&mut self.sweep, class) {
+            (Some(sweep), Class::Ordinary) => {
+                let waiting = self.ordinary.iter().map(as_waiting);
+                let next = sweep.next(waiting, Micros::new(now_us()))?;
+                self.ordinary.remove(next)
+            }
+            _ => self.list(class).pop_front(),
         }
     }
 
@@ -179,6 +193,7 @@ impl Member {
             // Besides the pool's commands there are two for metadata.
             ordinary: Ring::new(commands + 2)?,
             extra: Ring::new(commands)?,
+            sweep: rotational.then(Sweep::default),
             blocks: blocks(depth)?,
             closed: false,
             estimate: MemberEstimate::new(Micros::new(now_us())),
@@ -437,7 +452,7 @@ impl Member {
             let Some(class) = queue.classes.dispatch() else {
                 return;
             };
-            let Some(mut cmd) = queue.list(class).pop_front() else {
+            let Some(mut cmd) = queue.take_next(class) else {
                 return;
             };
             self.enters(&mut queue, &mut cmd);
@@ -655,6 +670,16 @@ fn blocks(count: u32) -> Result<KVec<KBox<Blocks>>> {
         blocks.push(Blocks::new()?, GFP_KERNEL)?;
     }
     Ok(blocks)
+}
+
+/// What the order of commands depends on. Every write of a region may wait for metadata, and a flush
+/// has no place.
+fn as_waiting(cmd: &Cmd) -> Waiting {
+    let placed = matches!(cmd.ctx.target, Target::Op(_)) && cmd.ctx.io.op != CommandOp::Flush;
+    Waiting {
+        at: placed.then_some(Sector::new(cmd.ctx.io.sector)),
+        since: Micros::new(cmd.ctx.queued_us),
+    }
 }
 
 fn op_name(op: CommandOp) -> &'static str {

@@ -81,9 +81,17 @@ impl<T> Ring<T> {
     /// Takes the oldest entry for which `wanted` holds. Linear in the length.
     pub(crate) fn remove_first(&mut self, wanted: impl Fn(&T) -> bool) -> Option<T> {
         let found = self.iter().position(wanted)?;
-        let at = self.place(found);
+        self.remove(found)
+    }
+
+    /// Takes the entry that is number `index` from the oldest one on. Linear in the length.
+    pub(crate) fn remove(&mut self, index: usize) -> Option<T> {
+        if index >= self.len {
+            return None;
+        }
+        let at = self.place(index);
         let value = self.slots.get_mut(at)?.take();
-        for i in found + 1..self.len {
+        for i in index + 1..self.len {
             let (from, to) = (self.place(i), self.place(i - 1));
             self.slots.swap(from, to);
         }

@@ -9,6 +9,11 @@
 //!
 //! This counts; the commands themselves are the caller's, in one list a class.
 //! All calls are for one thread at a time (the caller's spinlock).
+//!
+//! What waits for a disk is sorted by place ([`Sweep`]): a disk reaches the next
+//! place sooner the more of them it can choose from, and its own queue is short.
+
+use crate::units::{Micros, Sector};
 
 /// Importance of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,6 +184,67 @@ impl Classes {
     }
 }
 
+/// A command that waits to enter a device.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting {
+    /// Where it begins on the device; `None` for one that is not to wait for the
+    /// others.
+    pub at: Option<Sector>,
+    /// When it began to wait.
+    pub since: Micros,
+}
+
+/// Waiting for longer is overdue.
+const OVERDUE: Micros = Micros(2_000_000);
+
+/// One command in so many may be an overdue one. Serving these first would turn
+/// overload into first come, first served, from which no disk recovers.
+const OVERDUE_EVERY: u32 = 16;
+
+/// The order in which commands enter a disk: upwards from place to place, and
+/// from the lowest one again (C-LOOK); overdue ones in between.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sweep {
+    /// Where the last one began.
+    head: Sector,
+    /// Commands since the last one that was overdue.
+    in_order: u32,
+}
+
+impl Sweep {
+    /// Chooses the next of `waiting`: its index. Cost: one walk over them.
+    pub fn next(&mut self, waiting: impl Iterator<Item = Waiting>, now: Micros) -> Option<usize> {
+        let mut oldest: Option<(usize, Micros)> = None;
+        let mut ahead: Option<(usize, Sector)> = None;
+        let mut lowest: Option<(usize, Sector)> = None;
+        for (index, command) in waiting.enumerate() {
+            let Some(at) = command.at else {
+                return Some(index);
+            };
+            let before = |best: Option<(usize, Sector)>| best.is_none_or(|(_, other)| at < other);
+            if before(lowest) {
+                lowest = Some((index, at));
+            }
+            if at >= self.head && before(ahead) {
+                ahead = Some((index, at));
+            }
+            if oldest.is_none_or(|(_, since)| command.since < since) {
+                oldest = Some((index, command.since));
+            }
+        }
+        let (index, since) = oldest?;
+        self.in_order = self.in_order.saturating_add(1);
+        if self.in_order >= OVERDUE_EVERY && now.saturating_sub(since) > OVERDUE {
+            self.in_order = 0;
+            // The sweep goes on where it was.
+            return Some(index);
+        }
+        let (index, at) = ahead.or(lowest)?;
+        self.head = at;
+        Some(index)
+    }
+}
+
 #[inline]
 const fn no_limit_if_zero(depth: u32) -> u32 {
     if depth == 0 {
@@ -289,5 +355,61 @@ mod tests {
         assert!(!queue.only_probes());
         assert_eq!(queue.orphans(), 1);
         assert_eq!(queue.dispatch(), Some(Class::Ordinary));
+    }
+
+    fn waiting(commands: &[(u64, u64)]) -> Vec<Waiting> {
+        let waiting = |&(at, since)| Waiting {
+            at: Some(Sector::new(at)),
+            since: Micros::new(since),
+        };
+        commands.iter().map(waiting).collect()
+    }
+
+    /// The places in the order in which they are taken at `now`.
+    fn order(sweep: &mut Sweep, mut commands: Vec<Waiting>, now: u64) -> Vec<u64> {
+        let mut order = Vec::new();
+        while let Some(index) = sweep.next(commands.iter().copied(), Micros::new(now)) {
+            order.push(commands.remove(index).at.map_or(u64::MAX, Sector::get));
+        }
+        order
+    }
+
+    #[test]
+    fn a_sweep_goes_up_and_begins_again_below() {
+        let mut sweep = Sweep::default();
+        let commands = waiting(&[(50, 0), (10, 1), (70, 2)]);
+        assert_eq!(order(&mut sweep, commands, 3), [10, 50, 70]);
+        // The head is at 70.
+        let commands = waiting(&[(80, 4), (60, 5), (70, 6), (90, 7)]);
+        assert_eq!(order(&mut sweep, commands, 8), [70, 80, 90, 60]);
+        assert_eq!(sweep.next([].into_iter(), Micros::new(9)), None);
+    }
+
+    #[test]
+    fn commands_without_a_place_go_first_and_leave_the_head() {
+        let mut sweep = Sweep::default();
+        assert_eq!(order(&mut sweep, waiting(&[(40, 0)]), 1), [40]);
+        let mut commands = waiting(&[(30, 2), (50, 3)]);
+        commands.push(Waiting {
+            at: None,
+            since: Micros::new(4),
+        });
+        assert_eq!(order(&mut sweep, commands, 5), [u64::MAX, 50, 30]);
+    }
+
+    #[test]
+    fn one_in_sixteen_may_be_overdue() {
+        let mut sweep = Sweep::default();
+        let mut commands = waiting(&[(1, 0), (2, 10)]);
+        // Two at the end of the way, and many that came later but lie before.
+        commands.extend(waiting(
+            &(0..40).map(|n| (100 + n, 1_000_000)).collect::<Vec<_>>(),
+        ));
+        assert_eq!(order(&mut sweep, waiting(&[(50, 0)]), 0), [50]);
+        let order = order(&mut sweep, commands, OVERDUE.get() + 5);
+        // Only the first has waited for longer than that; its turn is the 15th after the one above.
+        assert_eq!(order.iter().position(|&at| at == 1), Some(14));
+        assert_eq!(order.iter().position(|&at| at == 2), Some(41));
+        assert!(order[..14].iter().eq((100..114).collect::<Vec<_>>().iter()));
     }
 }
