@@ -517,14 +517,14 @@ impl GatherRead {
         true
     }
 
-    /// Gets commands for those of `slots` that have none; `false` when that would have to wait.
+    /// Gets commands for those of `slots` that have none; `false` when there are not enough.
     fn get_commands(&self, cx: &mut Context<'_>, slots: SlotSet) -> bool {
         let pages = (self.window.len as usize * 512).div_ceil(PAGE_SIZE);
         slots.iter().all(|slot| {
             if cx.columns.get(slot).is_some() {
                 return true;
             }
-            match cx.array.pool.take_spare(slot, pages) {
+            match cx.array.pool.take_more(slot, pages) {
                 Some(cmd) => {
                     cx.columns.put(slot, cmd);
                     true

@@ -32,6 +32,10 @@ use eraid_core::{
 /// Pages a single command can carry: 512 KiB, so that a chunk of that size needs but one.
 pub(crate) const COMMAND_PAGES: usize = 128;
 
+/// One part in so many of a pool is kept for operations that have begun and need more, because
+/// somebody failed or is late: they end, and give back what they have, the sooner for it.
+const KEPT_PART: usize = 8;
+
 /// What an operation needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Need {
@@ -118,7 +122,7 @@ impl Pool {
         wake: &mut dyn FnMut(u32),
     ) -> bool {
         let mut inner = self.inner.lock();
-        let free = self.free(&inner);
+        let free = self.free_to_begin(&inner);
         let over = match self.is_roomy(need, free) {
             true => SlotSet::EMPTY,
             false => over(free),
@@ -150,6 +154,16 @@ impl Pool {
         if !plenty || inner.line.get(0).is_some() {
             return None;
         }
+        self.take(&mut inner, slot, pages)
+    }
+
+    /// Takes a command for `slot` with so many pages if there is any: for an operation that has
+    /// begun and would rather go on than begin anew. What is [kept](KEPT_PART) is for that.
+    pub(crate) fn take_more(&self, slot: Slot, pages: usize) -> Option<Cmd> {
+        self.take(&mut self.inner.lock(), slot, pages)
+    }
+
+    fn take(&self, inner: &mut Inner, slot: Slot, pages: usize) -> Option<Cmd> {
         let mut cmd = inner.commands.pop()?;
         cmd.ctx.slot = slot;
         if self.free_pages.take(pages, &mut cmd.buf) {
@@ -217,6 +231,15 @@ impl Pool {
         }
     }
 
+    /// Commands and pages that are free for operations that begin.
+    fn free_to_begin(&self, inner: &Inner) -> Amount {
+        let free = self.free(inner);
+        Amount {
+            commands: free.commands.saturating_sub(self.commands / KEPT_PART),
+            pages: free.pages.saturating_sub(self.pages / KEPT_PART),
+        }
+    }
+
     /// Whether so much is free that no member can have its share, even if one has all that is not.
     fn is_roomy(&self, need: Need, free: Amount) -> bool {
         let (more, total) = (need.of_member(), need.total());
@@ -230,6 +253,6 @@ impl Pool {
             self.crowded.store(false, Relaxed);
             return;
         }
-        inner.line.next(self.free(inner), changed, wake);
+        inner.line.next(self.free_to_begin(inner), changed, wake);
     }
 }
