@@ -215,6 +215,27 @@ hung() {
 	unmake "$id"
 }
 
+# loaded SIZE KEY MAX: reads of this size every 8 ms, from drives of which each sector in 50 takes five
+# turns. No result depends on chance: it is the same load and the same sectors each time.
+loaded() {
+	local id=loaded_$1 value i
+	sim_members 6
+	must array_create reads level=5 chunk=8K assume_clean=1
+	must store "$A/read_policy" proactive
+	for ((i = 0; i < 6; i++)); do
+		set_to "h$i" retry_turns 5
+		set_to "h$i" fail_mode persistent
+		set_to "h$i" fail_ppm 20000
+	done
+	"$ERAID_TOOLS/eraid-load" poisson "$NODE" --every 8ms --size "$1" --align 8K --count 4000 \
+		--warm-up 400 --seed 1 >"$WORK/load" 2>&1
+	t_is $? 0 "${id}_no_error"
+	value=$(sed -nE "s/.*\\b$2=([0-9]+).*/\\1/p" "$WORK/load" | head -n 1)
+	t_note "$2 ${value:-?}; promoted $(count promoted), removed $(count removed)"
+	t_run "${id}_$2" test "${value:-99999999}" -lt "$3"
+	unmake "$id"
+}
+
 start
 policies
 repaired 5 $DRIVES failfast 20000
@@ -225,6 +246,10 @@ if is_tt; then
 	left_out
 	budget
 	crowded
+	# After a failure each answer is looked at: else the last one waited for the extra commands.
+	loaded 40K p99_us 650000
+	# However many wait for memory, what has begun gets more: else it all began anew.
+	loaded 80K mean_us 500000
 	hung 5 $DRIVES normal
 	hung 6 6 auto
 	hung 1 2 normal

@@ -274,7 +274,7 @@ pub(crate) enum Until {
     #[default]
     All,
     /// When those of `wanted` have come back well, or so many, whichever they are: the others are
-    /// withdrawn. Also when one failed.
+    /// withdrawn. Once one has failed, whenever one comes back: what is enough is not so simple then.
     Enough {
         /// Empty: these are not among those issued.
         wanted: SlotSet,
@@ -294,12 +294,12 @@ enum Verdict {
 }
 
 impl Until {
-    fn verdict(self, inner: &Inner, ok: bool) -> Verdict {
+    fn verdict(self, inner: &Inner) -> Verdict {
         match self {
             _ if inner.expected.is_empty() => Verdict::Look,
             Until::All => Verdict::Wait,
             Until::Any => Verdict::Look,
-            Until::Enough { .. } if !ok => Verdict::Look,
+            Until::Enough { .. } if !inner.errors.is_empty() => Verdict::Look,
             Until::Enough { wanted, quorum } => {
                 let own = !wanted.is_empty() && wanted.is_subset(inner.arrived);
                 match own || inner.arrived.len() >= quorum {
@@ -591,7 +591,7 @@ impl Op {
         if let Some(place) = inner.returned.get_mut(slot.index()) {
             *place = Some(cmd);
         }
-        let verdict = inner.until.verdict(&inner, ok);
+        let verdict = inner.until.verdict(&inner);
         if verdict == Verdict::Wait {
             return Ok(());
         }
