@@ -716,7 +716,13 @@ impl Gather<'_> {
             let chosen = self.choose(number, &look, look.fresh, lack);
             self.ask(chosen, grain, fast);
         } else if look.fresh.union(look.busy).len() >= lack {
-            self.ask(look.fresh, grain, fast);
+            // Without those that did not deliver, if the others will do.
+            let others = look.fresh.minus(look.missing);
+            let chosen = match others.union(look.busy).len() >= lack {
+                true => others,
+                false => look.fresh,
+            };
+            self.ask(chosen, grain, fast);
             next.waits = true;
         } else if own.is_subset(look.unasked) {
             self.ask(some, grain, Manner::PATIENT);
