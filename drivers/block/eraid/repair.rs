@@ -3,8 +3,9 @@
 //! Repair of blocks that a member could not read: they are computed anew, written, and read again.
 //!
 //! A block that failed without retries is first read with them, when the member has nothing else to
-//! do: most can be read then, and nothing is written. That keeps a drive for several turns, so it is
-//! done once a second at most. A block that failed with retries is locked
+//! do: most can be read then, and nothing is written. That keeps a drive for several turns, which
+//! others wait for, so it is done seldom, and the more so the longer it takes. A block that failed with
+//! retries is locked
 //! exclusively, computed from the others as they are then, rewritten and read back. A rewrite that
 //! fails costs the member nothing but the repair of other blocks for a while: what is lost was lost
 //! before.
@@ -45,8 +46,11 @@ const WAITING: usize = 64;
 const BLOCK: u64 = 8;
 /// Sectors that are checked at a time: as many as can tell which of them failed.
 const PART: u64 = 128;
-/// Time between two looks at what a drive might read with retries.
-const LOOK_EVERY_US: u64 = 1_000_000;
+/// Between two looks at what a drive might read with retries there are so many times what the last one
+/// took: less than 1% of a drive's time. But at least, and at most, these times.
+const LOOK_PAUSE: u64 = 128;
+const LOOK_PAUSE_MIN_US: u64 = 1_000_000;
+const LOOK_PAUSE_MAX_US: u64 = 60_000_000;
 /// After a failed repair a member is left alone for so long.
 const PAUSE_US: u64 = 60_000_000;
 
@@ -98,7 +102,7 @@ impl Repairs {
         let due = |suspect: &&Suspect| suspect.certain || look;
         let next = *list.waiting.iter().find(due)?;
         if !next.certain {
-            list.look_at_us = now.saturating_add(LOOK_EVERY_US);
+            list.look_at_us = now.saturating_add(LOOK_PAUSE_MIN_US);
         }
         list.waiting.remove_first(|suspect| *suspect == next)
     }
@@ -109,6 +113,14 @@ impl Repairs {
         let look = now_us() >= list.look_at_us;
         let any = list.waiting.iter().any(|suspect| suspect.certain || look);
         any
+    }
+
+    /// A look with retries took so long.
+    fn looked(&self, took_us: u64) {
+        let pause = took_us
+            .saturating_mul(LOOK_PAUSE)
+            .clamp(LOOK_PAUSE_MIN_US, LOOK_PAUSE_MAX_US);
+        self.list.lock().look_at_us = now_us().saturating_add(pause);
     }
 
     fn pause(&self, slot: Slot) {
@@ -240,6 +252,7 @@ impl Repair {
                     return Step::Wait;
                 }
                 Phase::CheckingPart => {
+                    self.looked(cx, slot);
                     let good = cx.columns.get(slot).and_then(|cmd| cmd.ctx.good);
                     cx.give_back_all();
                     let end = self.at + u64::from(part(self.at, suspect.end));
@@ -263,6 +276,7 @@ impl Repair {
                     return Step::Wait;
                 }
                 Phase::Checking => {
+                    self.looked(cx, slot);
                     cx.give_back_all();
                     match cx.errors.is_empty() {
                         true => self.go_on(cx),
@@ -357,6 +371,14 @@ impl Repair {
         (self.at, self.single_until) = (suspect.at, suspect.at);
         self.phase = Phase::Next;
         Some(suspect)
+    }
+
+    /// The check of a block, or of several, came back.
+    fn looked(&self, cx: &Context<'_>, slot: Slot) {
+        if let Some(cmd) = cx.columns.get(slot) {
+            let took = now_us().saturating_sub(cmd.ctx.dispatched_us);
+            cx.array.repairs.looked(took);
+        }
     }
 
     /// Goes on behind the block.
