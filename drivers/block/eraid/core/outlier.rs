@@ -8,6 +8,8 @@
 //!
 //! Documentation/design/slow-members.rst says how they compare and where the defaults come from.
 
+use core::num::NonZeroU64;
+
 use crate::latency::{Ewma, Kind, Reads, Sum};
 use crate::units::{Micros, Slot, SlotSet, MAX_SLOTS};
 
@@ -200,14 +202,23 @@ impl Sorted {
             values: [0; MAX_SLOTS],
             len: 0,
         };
-        for (place, value) in sorted.values.iter_mut().zip(values) {
-            *place = value;
-            sorted.len += 1;
-        }
-        if let Some(used) = sorted.values.get_mut(..sorted.len) {
-            used.sort_unstable();
-        }
+        values
+            .take(MAX_SLOTS)
+            .for_each(|value| sorted.insert(value));
         sorted
+    }
+
+    /// Adds a number, for which there is a place. (The library's sorting panics where an order is not
+    /// one, in a way that objtool does not know.)
+    fn insert(&mut self, value: u32) {
+        let at = self.get().partition_point(|other| *other <= value);
+        if let Some(rest) = self.values.get_mut(at..=self.len) {
+            rest.rotate_right(1);
+            if let Some(first) = rest.first_mut() {
+                *first = value;
+            }
+            self.len += 1;
+        }
     }
 
     fn get(&self) -> &[u32] {
@@ -531,10 +542,12 @@ impl PeerMember {
         self.weighed = now;
         let accepted = u64::from(tuning.ratio_tenths.max(10));
         // In 1/256; the numerator stays below 2^45.
-        let ratio = (u64::from(mean) * 2560) / (u64::from(peer) * accepted).max(1);
+        let least = NonZeroU64::new(u64::from(peer) * accepted).unwrap_or(NonZeroU64::MIN);
+        let ratio = u64::from(mean) * 2560 / least;
         let mut octaves = log2_q8(ratio) - log2_q8(256);
         if Micros(mean.into()) <= tuning.floor {
-            octaves = octaves.min(log2_q8(2560 / accepted) - log2_q8(256));
+            octaves =
+                octaves.min(log2_q8(2560u64.checked_div(accepted).unwrap_or(0)) - log2_q8(256));
         }
         let most = tuning.evidence.div_ceil(WINDOWS_MIN);
         // No more than what it takes, or one that may not sit out would stay suspect for long.
