@@ -11,6 +11,7 @@ use crate::{
     error::refused,
     kapi::{crc::crc32c, device::MemberDevice, module::uuid_gen},
     member::Member,
+    newdev::check_finished,
     registry::Registry,
     spares::Spare,
 };
@@ -123,6 +124,9 @@ impl Registry {
         members: &Devices,
         io: &mut MemberIo,
     ) -> Result<Devices, Refusal> {
+        if create.spares.is_some() {
+            check_finished("spares=")?;
+        }
         let mut devices: Devices = KVec::new();
         for spec in create.spares.iter().flat_map(|spares| spares.iter()) {
             let MemberSpec::Path(path) = spec else {

@@ -66,10 +66,24 @@ enum Role {
     Spare(Arc<Spare>),
 }
 
+/// Refuses what adds devices to arrays in modules for users: there are known ways in which that loses
+/// data.
+pub(crate) fn check_finished(what: &str) -> Result<(), Refusal> {
+    match cfg!(eraid_unfinished) {
+        true => Ok(()),
+        false => Err(refuse!(
+            Errno::OpNotSupp,
+            "{} is not supported yet: devices cannot be added to arrays",
+            what
+        )),
+    }
+}
+
 impl Registry {
     /// Adds a device to a running array, as a line to its `new_dev` says.
     pub(crate) fn take_new_device(&self, array: &Arc<Array>, line: &[u8]) -> Result<(), Refusal> {
         let path = parse_path("new_dev", line)?;
+        check_finished("new_dev")?;
         check_takes_members(array)?;
         // Not for longer: a stop waits for this line.
         let mut io = MemberIo::for_clean_up()?;
