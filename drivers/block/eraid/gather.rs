@@ -257,7 +257,9 @@ impl GatherRead {
             ReadMode::Proactive(Class::Extra) => Opening::Everybody(Manner::EXTRA),
             ReadMode::Proactive(Class::Ordinary) => Opening::Everybody(Manner::FAST),
             ReadMode::LeaveOut { slot, .. } => {
-                self.gather(cx).set_avoided(SlotSet::single(slot));
+                // Only now: see `place_anew`.
+                let all = avoided.union(SlotSet::single(slot));
+                self.gather(cx).set_avoided(all);
                 Opening::Everybody(Manner::FAST)
             }
         };
@@ -483,6 +485,12 @@ impl GatherRead {
         let fit = matches!(writes, Some((before, now)) if before == now);
         let mut avoided = SlotSet::EMPTY;
         self.synced = self.place(cx, fit, &mut avoided);
+        if let ReadMode::LeaveOut { slot, .. } = self.mode {
+            // It was merely busy, and may have to help; or it hangs.
+            if cx.array.is_suspect(slot) {
+                avoided.insert(slot);
+            }
+        }
         self.gather(cx).set_avoided(avoided);
         fit
     }

@@ -501,12 +501,10 @@ impl Gather<'_> {
         }
     }
 
-    /// Says which members are asked only when all else failed.
-    pub fn set_avoided(&mut self, slots: SlotSet) {
-        for slot in slots.iter() {
-            if let Some(lane) = self.lanes.get_mut(slot.index()) {
-                lane.avoided = true;
-            }
+    /// Says which members, and no others, are asked only when all else failed, from here on.
+    pub fn set_avoided(&mut self, members: SlotSet) {
+        for (slot, lane) in slots().zip(self.lanes.iter_mut()) {
+            lane.avoided = members.contains(slot);
         }
     }
 

@@ -408,6 +408,32 @@ fn late_members_are_done_without() {
 }
 
 #[test]
+fn a_member_left_out_helps_when_another_is_late() {
+    let mut rig = six(0, 16);
+    let left_out = slot(4);
+    rig.begin(
+        SlotSet::single(left_out),
+        true,
+        Opening::Everybody(Manner::FAST),
+    );
+    rig.step();
+    assert!(rig.asked.iter().all(|c| c.0 != left_out));
+    let late = rig.in_flight[0].0;
+    while let Some(other) = rig.in_flight.iter().position(|c| c.0 != late) {
+        rig.answer(other);
+    }
+    assert!(
+        !rig.gather().can_do_without_pending(),
+        "all others are needed"
+    );
+    rig.gather().set_avoided(SlotSet::EMPTY);
+    assert!(rig.gather().can_do_without_pending());
+    rig.gather().set_late();
+    rig.step();
+    assert_eq!(rig.asked.last().unwrap().0, left_out);
+}
+
+#[test]
 fn avoided_members_are_the_last_ditch() {
     let mut rig = six(0, 16);
     let (piece, own) = rig.pieces[0];
