@@ -443,7 +443,9 @@ impl GatherRead {
             return Some(Step::Wait);
         }
         self.deliver(cx);
-        if !self.get_commands(cx, next.ask) {
+        // A member that hangs must not get hold of what is kept for reads that have begun.
+        let hangs = |slot: &Slot| cx.columns.get(*slot).is_none() && cx.array.is_suspect(*slot);
+        if next.ask.iter().any(|slot| hangs(&slot)) || !self.get_commands(cx, next.ask) {
             return None;
         }
         self.count_extra(cx, next.ask);

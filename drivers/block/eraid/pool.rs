@@ -136,7 +136,7 @@ impl Pool {
             let Some(mut cmd) = inner.commands.pop() else {
                 break;
             };
-            // They are there: only this takes any, and under the lock.
+            // They are there: they are taken under the lock only.
             let _ = self.free_pages.take(need.pages, &mut cmd.buf);
             cmd.ctx.slot = slot;
             columns.put(slot, cmd);
