@@ -5,6 +5,7 @@
 
 use crate::request::{span, Ask, Next, Request};
 use eraid_core::estimate::{ArrayEstimate, End, MemberEstimate, ReadDone, Retries, Snapshot};
+use eraid_core::fairness::{Fairness, Note};
 use eraid_core::geometry::{Geometry, Level};
 use eraid_core::policy::{choose, Policy, ReadMode};
 use eraid_core::queue::{Class, Classes, Sweep, Waiting};
@@ -62,6 +63,7 @@ struct Cmd {
     first_block: u64,
     queued: u64,
     dispatched: u64,
+    note: Note,
 }
 
 struct Member {
@@ -70,6 +72,7 @@ struct Member {
     ordinary: VecDeque<usize>,
     extra: VecDeque<usize>,
     sweep: Sweep,
+    fairness: Fairness,
     /// Commands in the drive, by tag.
     held: [Option<usize>; TAGS],
     estimate: MemberEstimate,
@@ -90,6 +93,7 @@ impl Member {
             ordinary: VecDeque::new(),
             extra: VecDeque::new(),
             sweep: Sweep::default(),
+            fairness: Fairness::default(),
             held: [None; TAGS],
             estimate: MemberEstimate::new(Micros::ZERO),
         }
@@ -105,6 +109,12 @@ impl Member {
     fn snapshot(&self) -> Snapshot {
         let waiting = self.classes.waiting(Class::Ordinary);
         self.estimate.snapshot(waiting + self.classes.in_device())
+    }
+
+    /// The class of the command that may enter the drive now.
+    fn dispatch(&mut self, now: u64) -> Option<Class> {
+        let held_back = self.fairness.holds_back(Micros::new(now / 1000));
+        (!held_back).then(|| self.classes.dispatch()).flatten()
     }
 
     /// Takes the command that enters the drive next.
@@ -153,6 +163,7 @@ impl Member {
             bad: law.of_read(seq, first, blocks, |_| false),
         };
         cmd.dispatched = now;
+        cmd.note = self.fairness.entered(Micros::new(now / 1000));
         self.estimate.dispatched(Micros::new(now / 1000));
         self.drive.submit(Nanos(now), command).expect("a free tag")
     }
@@ -306,6 +317,7 @@ impl<'a> Array<'a> {
             first_block: request.first_block,
             queued: self.now,
             dispatched: 0,
+            note: Note::default(),
         };
         let number = self.free_commands.pop().unwrap_or_else(|| {
             self.commands.push(None);
@@ -324,7 +336,7 @@ impl<'a> Array<'a> {
         loop {
             let now = self.now;
             let member = &mut self.members[number];
-            while let Some(class) = member.classes.dispatch() {
+            while let Some(class) = member.dispatch(now) {
                 let id = member.take_next(class, &self.commands, now);
                 let cmd = self.commands[id].as_mut().unwrap();
                 self.sent += 1;
@@ -354,6 +366,9 @@ impl<'a> Array<'a> {
         let cmd = self.commands[id].take().unwrap();
         self.free_commands.push(id);
         member.classes.completed(false);
+        member
+            .fairness
+            .left(cmd.note, Micros::new(cmd.dispatched / 1000));
         let ask = cmd.ask;
         let (end, good) = match outcome {
             Outcome::Unread { good } => (End::Bad { good: good / 8 }, good / 8),

@@ -40,6 +40,7 @@ use crate::{
 use eraid_core::{
     balance::{Candidate, ServiceTime},
     estimate::{End, Lesson, MemberEstimate, Snapshot},
+    fairness::{Fairness, Note},
     line::Amount,
     patience::{ReadTimes, Tail},
     queue::{Class, Classes, Sweep, Waiting},
@@ -52,13 +53,20 @@ const DEPTH_ROTATIONAL: u32 = 32;
 /// member has more of it than is left free (`core/line.rs`) bounds them, too.
 const ORPHAN_CAP: u32 = 32;
 
+/// What decides which command enters a disk, and when.
+#[derive(Default)]
+struct Disk {
+    sweep: Sweep,
+    fairness: Fairness,
+}
+
 /// What `queue` covers.
 struct Queue {
     classes: Classes,
     ordinary: Ring<Cmd>,
     extra: Ring<Cmd>,
-    /// The order of ordinary ones, where places matter.
-    sweep: Option<Sweep>,
+    /// What is the matter with disks, where places matter.
+    disk: Option<Disk>,
     /// For reads whose failure is to have a place, as many as there are commands in the device.
     blocks: KVec<KBox<Blocks>>,
     /// Failed or being stopped: takes no command any more.
@@ -77,12 +85,25 @@ impl Queue {
         }
     }
 
+    /// Whether no command is to enter the device for now, so that it gets to one that it has.
+    fn holds_back(&mut self) -> bool {
+        let disk = self.disk.as_mut();
+        disk.is_some_and(|disk| disk.fairness.holds_back(Micros::new(now_us())))
+    }
+
+    /// A command that had entered the device has left it.
+    fn left(&mut self, note: Note, dispatched: Micros) {
+        if let Some(disk) = &mut self.disk {
+            disk.fairness.left(note, dispatched);
+        }
+    }
+
     /// Takes the waiting command of a class that enters the device next.
     fn take_next(&mut self, class: Class) -> Option<Cmd> {
-        match (&mut self.sweep, class) {
-            (Some(sweep), Class::Ordinary) => {
+        match (&mut self.disk, class) {
+            (Some(disk), Class::Ordinary) => {
                 let waiting = self.ordinary.iter().map(as_waiting);
-                let next = sweep.next(waiting, Micros::new(now_us()))?;
+                let next = disk.sweep.next(waiting, Micros::new(now_us()))?;
                 self.ordinary.remove(next)
             }
             _ => self.list(class).pop_front(),
@@ -193,7 +214,7 @@ impl Member {
             // Besides the pool's commands there are two for metadata.
             ordinary: Ring::new(commands + 2)?,
             extra: Ring::new(commands)?,
-            sweep: rotational.then(Sweep::default),
+            disk: rotational.then(Disk::default),
             blocks: blocks(depth)?,
             closed: false,
             estimate: MemberEstimate::new(Micros::new(now_us())),
@@ -330,7 +351,7 @@ impl Member {
         self.takes(&cmd);
         array.in_flight.fetch_add(1, Relaxed);
         queue.classes.enqueued(class);
-        if self.goes_straight(&queue, &cmd) && queue.classes.dispatch() == Some(class) {
+        if self.goes_straight(&mut queue, &cmd) && queue.classes.dispatch() == Some(class) {
             self.enters(&mut queue, &mut cmd);
             drop(queue);
             cmd.ctx.io.flags = cmd.ctx.io.flags | CommandFlags::NOWAIT;
@@ -356,13 +377,14 @@ impl Member {
 
     /// Whether a command needs no job to send it: nothing is before it, and the device neither
     /// waits nor lets wait.
-    fn goes_straight(&self, queue: &Queue, cmd: &Cmd) -> bool {
+    fn goes_straight(&self, queue: &mut Queue, cmd: &Cmd) -> bool {
         cmd.ctx.io.op == CommandOp::Read
             && cmd.ctx.class == Class::Ordinary
             && cmd.ctx.io.len / 512 <= self.straight as usize
             && queue.ordinary.is_empty()
             && queue.classes.may_dispatch(Class::Ordinary)
             && !self.wants_place(cmd)
+            && !queue.holds_back()
     }
 
     /// A command was counted as in the device.
@@ -371,6 +393,13 @@ impl Member {
         queue
             .estimate
             .dispatched(Micros::new(cmd.ctx.dispatched_us));
+        // A flush takes long, and is overtaken by all.
+        cmd.ctx.note = match &mut queue.disk {
+            Some(disk) if cmd.ctx.io.op != CommandOp::Flush => {
+                disk.fairness.entered(Micros::new(cmd.ctx.dispatched_us))
+            }
+            _ => Note::default(),
+        };
         if queue.classes.in_device() == 1 {
             let idle = cmd
                 .ctx
@@ -425,7 +454,8 @@ impl Member {
         mut cmd: Cmd,
         status: Status,
     ) -> Result<(), Cmd> {
-        let class = cmd.ctx.class;
+        let (class, note) = (cmd.ctx.class, cmd.ctx.note);
+        let dispatched = Micros::new(cmd.ctx.dispatched_us);
         trace::trace_subreq_done(&self.describe(array, &cmd), status.as_raw());
         cmd.ctx.io.flags = cmd.ctx.io.flags.without(CommandFlags::NOWAIT);
         let mut queue = self.queue.lock();
@@ -440,6 +470,7 @@ impl Member {
             return Err(cmd);
         }
         queue.classes.refused(class);
+        queue.left(note, dispatched);
         drop(queue);
         array.queues.submit.kick::<Member, 0>(self);
         Ok(())
@@ -449,6 +480,9 @@ impl Member {
     fn pump(self: &Arc<Self>) {
         loop {
             let mut queue = self.queue.lock();
+            if queue.holds_back() {
+                return;
+            }
             let Some(class) = queue.classes.dispatch() else {
                 return;
             };
@@ -529,6 +563,7 @@ impl Member {
         let retry_us = array.reading.retry_us();
         let mut queue = self.queue.lock();
         queue.classes.completed(orphan);
+        queue.left(ended.note, ended.read.dispatched);
         let more = !queue.ordinary.is_empty() || !queue.extra.is_empty();
         self.last_done_us.store(now.get(), Relaxed);
         let lesson = queue.learn(ended, orphan, retry_us, now);

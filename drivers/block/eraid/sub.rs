@@ -20,6 +20,7 @@ use crate::{
 };
 use eraid_core::{
     estimate::{End, ReadDone, Retries},
+    fairness::Note,
     queue::Class,
     units::{Micros, Slot},
 };
@@ -72,6 +73,8 @@ pub(crate) struct Sub {
     pub(crate) queued_us: u64,
     /// When it entered the device.
     pub(crate) dispatched_us: u64,
+    /// Where its member noted that.
+    pub(crate) note: Note,
 }
 
 impl Sub {
@@ -97,6 +100,7 @@ impl Sub {
             good: None,
             queued_us: 0,
             dispatched_us: 0,
+            note: Note::default(),
         }
     }
 
@@ -126,6 +130,8 @@ pub(crate) struct Ended {
     pub(crate) op: CommandOp,
     /// How it was read, if it was.
     pub(crate) read: ReadDone,
+    /// Where its member noted that it entered the device.
+    pub(crate) note: Note,
 }
 
 impl Ended {
@@ -133,6 +139,7 @@ impl Ended {
         let sub = &cmd.ctx;
         Self {
             op: sub.io.op,
+            note: sub.note,
             read: ReadDone {
                 class: sub.class,
                 retries: sub.retries,

@@ -31,6 +31,7 @@ pub mod control;
 pub mod crc32c;
 pub mod discard;
 pub mod estimate;
+pub mod fairness;
 pub mod gather;
 pub mod geometry;
 pub mod gf;
