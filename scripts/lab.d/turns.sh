@@ -12,8 +12,14 @@
 TURN=
 
 # The turn follows from the commit alone, so that it can be repeated, and so that
-# commits one after the other have all of them.
-turn_of_commit() { git -C "$REPO" rev-list --count HEAD 2>/dev/null || echo 0; }
+# commits one after the other have all of them. A shallow clone does not know its
+# number; the name of the commit has them all sooner or later.
+turn_of_commit() {
+	case $(git -C "$REPO" rev-parse --is-shallow-repository 2>/dev/null) in
+	true) echo $((16#$(git -C "$REPO" rev-parse HEAD | cut -c 1-6))) ;;
+	*) git -C "$REPO" rev-list --count HEAD 2>/dev/null || echo 0 ;;
+	esac
+}
 
 # turn_has TURN PLACE FLAVOURS FLAVOUR: whether the suite in that place of the table
 # runs in FLAVOUR, one of its FLAVOURS. It runs on one of the two kernels that watch

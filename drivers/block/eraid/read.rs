@@ -141,6 +141,7 @@ impl StripeRead {
     fn plan(&self, cx: &Context<'_>) -> Option<(SlotSet, SlotSet)> {
         let mut view = cx.array.view(self.band.stripe);
         view.bad = view.bad.union(self.bad);
+        view.avoid = view.avoid.union(cx.array.suspects(view.readable()));
         let (first, last) = (self.band.first, self.band.last);
         match plan_read(cx.array, self.band.stripe, first, last, &view, None) {
             ReadPlan::Direct(slots) => Some((slots, SlotSet::EMPTY)),

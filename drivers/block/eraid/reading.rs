@@ -231,6 +231,14 @@ impl Array {
             .is_some_and(|member| member.snapshot().is_suspect(retry_us, now))
     }
 
+    /// The members of `slots` that are suspected of hanging; none where reads wait for everybody.
+    pub(crate) fn suspects(&self, slots: SlotSet) -> SlotSet {
+        match self.reading.hedge_max_ms() {
+            0 => SlotSet::EMPTY,
+            _ => slots.iter().filter(|slot| self.is_suspect(*slot)).collect(),
+        }
+    }
+
     /// Learns anew how patient to be with each member. Task context, once a second.
     pub(crate) fn learn_patience(&self) {
         let limits = self.reading.limits();
