@@ -145,13 +145,13 @@ impl GatherRead {
                         *done += 1;
                     }
                     let done = *done;
-                    let bad = self.gather(cx).unreadable().union(self.late);
+                    let (bad, late) = (self.gather(cx).unreadable(), self.late);
                     let Some(piece) = self.lacking(cx, done) else {
                         return Step::Done;
                     };
                     if let Phase::Pieces { current, .. } = &mut self.phase {
                         let read = StripeRead::new(band_of(&piece), cx.array.max_rows, bad);
-                        *current = Some(read);
+                        *current = Some(read.after(late));
                     }
                 }
             }
@@ -485,14 +485,10 @@ impl GatherRead {
     fn place_anew(&mut self, cx: &mut Context<'_>) -> bool {
         let writes = self.writes.zip(cx.array.writes_to(&self.window));
         let fit = matches!(writes, Some((before, now)) if before == now);
-        let mut avoided = SlotSet::EMPTY;
+        // One that was left out was merely busy, and may have to help now; one that hangs is no help,
+        // whether it was left out or nothing is wanted of it.
+        let mut avoided = cx.array.suspects(cx.array.live());
         self.synced = self.place(cx, fit, &mut avoided);
-        if let ReadMode::LeaveOut { slot, .. } = self.mode {
-            // It was merely busy, and may have to help; or it hangs.
-            if cx.array.is_suspect(slot) {
-                avoided.insert(slot);
-            }
-        }
         self.gather(cx).set_avoided(avoided);
         fit
     }

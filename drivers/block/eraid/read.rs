@@ -48,6 +48,8 @@ pub(crate) struct StripeRead {
     last_ditch: bool,
     /// Members found unreadable in these rows.
     bad: SlotSet,
+    /// Members that were late with these rows just now.
+    late: SlotSet,
     /// Commands are reserved for all members.
     wide: bool,
     phase: Phase,
@@ -63,11 +65,17 @@ impl StripeRead {
             step: max_rows,
             last_ditch: false,
             bad,
+            late: SlotSet::EMPTY,
             wide: false,
             phase: Phase::Reserve,
         };
         read.rows = read.step_from(band.rows.lo);
         read
+    }
+
+    /// Rather from others than from members that were late just now.
+    pub(crate) fn after(self, late: SlotSet) -> Self {
+        Self { late, ..self }
     }
 
     #[inline(never)]
@@ -139,9 +147,25 @@ impl StripeRead {
     /// The members to ask and those to compute, as things are now; `None` when there is no way to
     /// the data.
     fn plan(&self, cx: &Context<'_>) -> Option<(SlotSet, SlotSet)> {
+        let hanging = match cx.array.reading.overtakes() {
+            true => cx.array.suspects(cx.array.live()),
+            false => SlotSet::EMPTY,
+        };
+        let plan = self.plan_without(cx, hanging.union(self.late));
+        match plan {
+            // One that was late is better than one that hangs.
+            Some((fetch, _)) if !fetch.intersect(hanging).is_empty() => {
+                self.plan_without(cx, hanging)
+            }
+            _ => plan,
+        }
+    }
+
+    /// The same, if possible without the members of `avoid`.
+    fn plan_without(&self, cx: &Context<'_>, avoid: SlotSet) -> Option<(SlotSet, SlotSet)> {
         let mut view = cx.array.view(self.band.stripe);
         view.bad = view.bad.union(self.bad);
-        view.avoid = view.avoid.union(cx.array.suspects(view.readable()));
+        view.avoid = view.avoid.union(avoid);
         let (first, last) = (self.band.first, self.band.last);
         match plan_read(cx.array, self.band.stripe, first, last, &view, None) {
             ReadPlan::Direct(slots) => Some((slots, SlotSet::EMPTY)),

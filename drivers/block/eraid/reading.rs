@@ -231,12 +231,9 @@ impl Array {
             .is_some_and(|member| member.snapshot().is_suspect(retry_us, now))
     }
 
-    /// The members of `slots` that are suspected of hanging; none where reads wait for everybody.
+    /// The members of `slots` that are suspected of hanging.
     pub(crate) fn suspects(&self, slots: SlotSet) -> SlotSet {
-        match self.reading.hedge_max_ms() {
-            0 => SlotSet::EMPTY,
-            _ => slots.iter().filter(|slot| self.is_suspect(*slot)).collect(),
-        }
+        slots.iter().filter(|slot| self.is_suspect(*slot)).collect()
     }
 
     /// Learns anew how patient to be with each member. Task context, once a second.
