@@ -400,8 +400,8 @@ struct Look {
     unasked: SlotSet,
     /// They could be asked once they have answered something else.
     busy: SlotSet,
-    /// Those with current blocks.
-    usable: SlotSet,
+    /// Those with current blocks that are not avoided.
+    willing: SlotSet,
     /// Something is on its way, late or not.
     pending: bool,
 }
@@ -702,7 +702,7 @@ impl Gather<'_> {
         let own = look.missing.minus(all);
         let lack = needed.saturating_sub(all.len());
         // Without a spare one nobody can be done without.
-        let fast = match look.usable.len() > needed {
+        let fast = match look.willing.len() > needed {
             true => Manner::FAST,
             false => Manner::PATIENT,
         };
@@ -791,7 +791,9 @@ impl Gather<'_> {
                 }
                 continue;
             }
-            look.usable.insert(slot);
+            if !lane.avoided {
+                look.willing.insert(slot);
+            }
             // While a command has the buffer nobody else does.
             let (has, free) = (grain.is_subset(lane.have), lane.is_free());
             if grain.is_subset(lane.wanted) && !has {

@@ -447,6 +447,25 @@ fn avoided_members_are_the_last_ditch() {
 }
 
 #[test]
+fn without_a_spare_one_each_member_is_asked_once() {
+    for (start, own) in (0..30).flat_map(|chunk| (0..6).map(move |n| (chunk * 16, slot(n)))) {
+        // Its drives may retry, for nobody else could answer; the avoided one may be there or not.
+        for there in [true, false] {
+            let mut rig = six(start, 80);
+            if !there {
+                rig.usable.remove(own);
+            }
+            let patient = Opening::Wanted(Manner::PATIENT);
+            rig.begin(SlotSet::single(own), true, patient);
+            assert!(rig.run());
+            let asked: SlotSet = rig.asked.iter().map(|c| c.0).collect();
+            assert_eq!(rig.commands(), asked.len() as usize, "{:?}", rig.asked);
+            assert!(!asked.contains(own) && rig.asked.iter().all(|c| c.2.retries));
+        }
+    }
+}
+
+#[test]
 fn as_few_avoided_members_as_can_be() {
     let mut rig = Rig::new(Level::Raid6, 6, 16, 0, 16);
     let (_, own) = rig.pieces[0];
